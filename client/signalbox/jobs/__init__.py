@@ -4,7 +4,7 @@ Plain data become a ``JobSpec``, and a ``JobSpec`` becomes virtual links. ``Inva
 field.
 
 - ``spec``: fields of a job spec, their types and limits
-- ``collectives``: virtual links from transfers and collectives; ``formulas`` has the transfers of each algorithm,
-  and the algorithms that libraries use
+- ``collectives``: the virtual links that the transfers and collectives of a spec make
+- ``formulas``: the transfers of each algorithm, and the algorithms that libraries use
 - ``subflows``: division of a virtual link, and how switches distinguish its subflows
 - ``reports``: reports of a running job"""

@@ -1,20 +1,20 @@
 """Virtual links of a job: the bytes that it sends from address to address in one iteration.
 
-``virtual_links`` turns a ``JobSpec`` into one ``VirtualLink`` per (source, destination, phase). The links carry the
-spec's transfers, and the transfers that its collectives stand for (``formulas``). Ranks on one host send each other
-nothing over the network. A transfer is divided evenly over its ranks' NICs, rounded up.
+``virtual_links`` turns a ``JobSpec`` into one ``VirtualLink`` per (source, destination, phase). The links contain the
+spec's transfers, and the transfers that its collectives make (``formulas``). Ranks on one host send each other nothing
+over the network. A transfer is divided evenly over its ranks' NICs, rounded up.
 
-Phases follow each other, and so do the steps within a phase. So the planner treats each step as a phase: ``phase`` is
-the position of (phase, step) in the order of all such pairs with traffic.
+Phases follow each other, and so do the steps within a phase. So the planner treats each step as a phase. In a
+``VirtualLink``, ``phase`` is the position of the pair (phase, step) among all such pairs with traffic, in order.
 
 Within a phase, each group of a collective runs its own sequence of steps, and the transfers form one more sequence. All
-sequences begin together. When they have the same number of steps, their k-th steps count as simultaneous, because
-groups of a training job usually do the same. When the numbers differ, it is unknown which steps are simultaneous, so
-the whole phase is one step. The ideal time is then the time of the busiest NIC for all its bytes of the phase, which no
+sequences begin together. If they have the same number of steps, their k-th steps count as simultaneous, because groups
+of a training job usually do the same. If the numbers differ, it is unknown which steps are simultaneous, and the whole
+phase counts as one step. The ideal time is then the time of the busiest NIC for all its bytes of the phase, which no
 schedule can beat. This time ignores that a single step may load a link more than the phase as a whole.
 
-For a job with parallelizations, ``virtual_links`` uses the first parallelization (``JobSpec.plain``);
-``JobSpec.of_parallelization`` returns the spec of another one. ``check`` covers all parallelizations."""
+For a job with parallelizations, ``virtual_links`` uses the first one (``JobSpec.plain``), and ``check`` covers all.
+``JobSpec.of_parallelization`` returns the spec of another parallelization."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Steps = list[list[Sent]]
 
 @dataclass(frozen=True, slots=True)
 class VirtualLink:
-    """A large flow: all ``bytes`` that a job sends from ``src_ip`` to ``dst_ip`` in ``phase`` of one iteration."""
+    """A large flow: all ``bytes`` that a job sends from ``src_ip`` to ``dst_ip`` in one phase of an iteration."""
 
     src_ip: str
     dst_ip: str
@@ -49,18 +49,20 @@ class VirtualLink:
 
 
 class VirtualLinks(tuple[VirtualLink, ...]):
-    """Virtual links of one job, sorted, one per (source, destination, phase).
+    """Virtual links of one job, sorted; one per (source, destination, phase).
 
-    Each derived value is computed once, because a job of 256 ranks can have 65,280 virtual links."""
+    Values derived from the links are computed at most once, because a job of 256 ranks can have 65,280 links."""
 
     def worked_out(self) -> Self:
-        """Compute now, and keep, all values that the control loop reads later for a new job; return itself."""
+        """Compute all derived values that the control loop reads for a new job, so that it need not wait.
+
+        Return self."""
         _ = self.pairs, self.addresses, self.bytes_of, self.most_to_one, self.most_from_one, self.exchanges
         return self
 
     @cached_property
     def in_phases(self) -> Mapping[Pair, Sequence[tuple[int, int]]]:
-        """Phase and bytes of each virtual link, by pair of (source, destination) addresses; the pairs are sorted."""
+        """(phase, bytes) of each virtual link of a pair of (source, destination) addresses; the pairs are sorted."""
         of_pair = defaultdict[Pair, list[tuple[int, int]]](list)
         for link in self:
             of_pair[link.src_ip, link.dst_ip].append((link.phase, link.bytes))
@@ -68,7 +70,7 @@ class VirtualLinks(tuple[VirtualLink, ...]):
 
     @cached_property
     def bytes_of(self) -> Mapping[Pair, int]:
-        """Bytes of each pair in all phases together."""
+        """Bytes that each pair of addresses sends in one iteration, over all phases."""
         return {pair: sum(size for _, size in sizes) for pair, sizes in self.in_phases.items()}
 
     @cached_property
@@ -83,17 +85,17 @@ class VirtualLinks(tuple[VirtualLink, ...]):
 
     @cached_property
     def most_to_one(self) -> int:
-        """Largest number of hosts that send to one host in one phase."""
+        """Largest number of hosts that send to the same host in the same phase."""
         return max(Counter((link.phase, link.dst_ip) for link in self).values(), default=0)
 
     @cached_property
     def most_from_one(self) -> int:
-        """Largest number of hosts that one host sends to in one phase."""
+        """Largest number of hosts to which the same host sends in the same phase."""
         return max(Counter((link.phase, link.src_ip) for link in self).values(), default=0)
 
     @cached_property
     def exchanges(self) -> bool:
-        """True if two hosts send to each other in one phase."""
+        """True if some two hosts send to each other in the same phase."""
         return any(
             phase in {other for other, _ in self.in_phases.get((dst, src), ())}
             for (src, dst), sizes in self.in_phases.items()
@@ -102,9 +104,10 @@ class VirtualLinks(tuple[VirtualLink, ...]):
 
 
 def virtual_links(spec: JobSpec) -> VirtualLinks:
-    """Return the job's virtual links, merged per (source, destination, phase) and sorted; none for an observed job.
+    """Return the job's virtual links, sorted; transfers with the same source, destination and phase are merged.
 
-    Raises ``InvalidInput`` with the problems that ``check`` finds, and for more than ``MAX_JOB_BYTES``."""
+    An observed job, which announces no traffic, has none. Raises ``InvalidInput`` with the problems that ``check``
+    finds, and for more than ``MAX_JOB_BYTES``."""
     InvalidInput.refuse(check(spec))
     spec = spec.plain
     endpoints = spec.endpoints
@@ -130,7 +133,7 @@ def virtual_links(spec: JobSpec) -> VirtualLinks:
 
 
 def formulas_of(spec: JobSpec) -> set[Formula]:
-    """Return the formulas of the job's collectives."""
+    """Return the formulas that the job's collectives use."""
     spec = spec.plain
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     found = (
@@ -142,9 +145,9 @@ def formulas_of(spec: JobSpec) -> set[Formula]:
 
 
 def check(spec: JobSpec) -> list[FieldProblem]:
-    """Return the problems for which an otherwise valid spec has no virtual links, without making the links.
+    """Return why a spec has no virtual links although each field is right; empty if it has virtual links.
 
-    The check takes no longer than reading the spec."""
+    The check does not make the links; it takes no longer than reading the spec."""
     if not spec.parallelizations:
         return _wrong(spec)
     problems: list[FieldProblem] = []
@@ -156,7 +159,7 @@ def check(spec: JobSpec) -> list[FieldProblem]:
 
 
 def _wrong(spec: JobSpec) -> list[FieldProblem]:
-    """Return the problems of a spec without parallelizations."""
+    """Return the problems of a spec without parallelizations, for ``check``."""
     problems: list[FieldProblem] = []
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     for c, collective in enumerate(spec.collectives):
@@ -178,10 +181,10 @@ def _wrong(spec: JobSpec) -> list[FieldProblem]:
 
 
 def _too_many_bytes(spec: JobSpec) -> list[FieldProblem]:
-    """Return a problem when a parallelization may send too many bytes, without making its virtual links.
+    """Return a problem if a parallelization may send more than ``MAX_JOB_BYTES``, without making its virtual links.
 
-    The bound counts each link of a collective with twice its size, rounded up on every NIC. It refuses every
-    parallelization that ``virtual_links`` would refuse."""
+    The estimate is too high rather than too low: each transfer of a collective counts twice the collective's size,
+    rounded up on every NIC. So each parallelization that ``virtual_links`` would refuse is refused."""
     nics = 1 + len(spec.rails)
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     most = sum(transfer.bytes_per_iteration + nics for transfer in spec.transfers)
@@ -199,7 +202,7 @@ def _too_many_bytes(spec: JobSpec) -> list[FieldProblem]:
 
 
 def link_count(spec: JobSpec) -> int:
-    """Return the number of virtual links without making them; links that are merged later count separately."""
+    """Return the number of virtual links without making them. Links that are merged later count separately."""
     spec = spec.plain
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     links = len(spec.transfers)
@@ -211,7 +214,7 @@ def link_count(spec: JobSpec) -> int:
 
 
 def _sequences(spec: JobSpec) -> dict[int, list[Steps]]:
-    """Return the sequences of steps by phase; the sequences of one phase begin together."""
+    """Return the sequences of steps of each phase. The sequences of a phase begin together."""
     ranks = {group.name: group.ranks for group in spec.groups}
     found: defaultdict[int, list[Steps]] = defaultdict(list)
     for collective in spec.collectives:

@@ -4,16 +4,16 @@ n is the number of ranks of a group, M the size of the collective in bytes. A fo
 other. Each step lists the simultaneous transfers, by the ranks' positions in the group. Bytes are rounded up, so an
 announcement never has fewer bytes than the job sends.
 
-An algorithm whose pattern is the same in every step (ring, chain) is one step here, because dividing it would change no
-load. Two steps of another algorithm with the same pattern, such as a halving and the doubling that retraces it, are
-merged for the same reason.
+An algorithm whose pattern is the same in every step (ring, chain) has a single step here, because dividing it would
+change no load. For the same reason, two steps of another algorithm with the same pattern are merged, such as a halving
+and the doubling that retraces it.
 
-``formula`` returns the ``Formula`` for a library, an operation, and the ranks and bytes of one call, or None when the
-formula is unknown. An algorithm given by its own name is the same with every library.
+``formula`` returns the ``Formula`` for one call of an operation by a library. If the job spec names an algorithm
+instead of an operation, the library makes no difference. Sources by library:
 
 - ``generic``: rings in the order of the ranks, a pipelined chain for broadcasts.
 - ``gloo``: measured with torch 2.13 (``tests/data/wire_matrices.json``). Its all-reduce is a ring that runs backwards.
-  Its reduce-scatter is a whole all-reduce of which each rank keeps its part.
+  Its reduce-scatter is a whole all-reduce, of which each rank keeps its part.
 - ``openmpi``: 4.1, measured with 4.1.4 and 2 to 8 ranks (same file). The algorithm depends on size and ranks, by the
   tables of its component "tuned" for operations that commute (``ompi/mca/coll/tuned/coll_tuned_decision_fixed.c`` of
   release 4.1.4, functions ``*_intra_dec_fixed``).
@@ -31,16 +31,16 @@ from typing import NamedTuple
 from signalbox.jobs.spec import Algorithm, Library
 
 Sent = tuple[int, int, int]
-"""Position of the sender, position of the receiver, bytes."""
+"""Transfer: position of the sender in the group, position of the receiver, bytes."""
 
 Steps = tuple[Iterable[Sent], ...]
 
 
 class Formula(NamedTuple):
-    """Transfers of an algorithm.
+    """Transfers of an algorithm among n ranks for a collective of M bytes.
 
-    ``steps``: function of n and M. ``links``: function of n that returns the number of transfers without making
-    them."""
+    - ``steps``: function of n and M that returns the transfers
+    - ``links``: function of n that returns the number of transfers without making them"""
 
     steps: Callable[[int, int], Steps]
     links: Callable[[int], int]
@@ -49,7 +49,7 @@ class Formula(NamedTuple):
 def _ring_all_reduce(n: int, size: int) -> Steps:
     """Return the transfers of a ring all-reduce: each rank sends 2(n-1)/n·M to the next rank.
 
-    The reduce-scatter sends M/n in each of its n-1 rounds; then the all-gather does the same.
+    Both halves, the reduce-scatter and the all-gather, send M/n in each of n-1 rounds.
 
     Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69(2), 2009."""
     return (_shift(n, 1, _share(2 * (n - 1) * size, n)),)
@@ -61,21 +61,12 @@ def _backward_ring_all_reduce(n: int, size: int) -> Steps:
 
 
 def _ring_half(n: int, size: int) -> Steps:
-    """Return the transfers of one half of a ring all-reduce, the reduce-scatter or the all-gather: (n-1)/n·M each."""
+    """Return the transfers of a ring reduce-scatter or ring all-gather: each rank sends (n-1)/n·M to the next rank."""
     return (_shift(n, 1, _share((n - 1) * size, n)),)
 
 
 def _halving_doubling_all_reduce(n: int, size: int) -> Steps:
-    """Return exchanges between ranks at distance 2^k (exclusive or), k < log2 n.
-
-    M/2^(k+1) travels each way in the reduce-scatter (vector halving, distance doubling), and again in the all-gather,
-    which retraces the exchanges.
-
-    When n is not a power of two, let p be the largest power of two below n, and r = n-p. Among the first 2r ranks, each
-    even rank and the odd rank after it swap halves. The odd rank sends its reduced half, takes no part in the
-    exchanges, and receives the result, M, at the end. The other ranks are numbered anew.
-
-    Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004, section 4."""
+    """Return the transfers of a halving-doubling all-reduce: ranks i and i xor 2^k exchange data, k < log2 n."""
     active, aside = _folded(n, stays=0)
     half = _share(size, 2)
     before: Steps = ()
@@ -89,10 +80,10 @@ def _halving_doubling_all_reduce(n: int, size: int) -> Steps:
 
 
 def _recursive_doubling_all_reduce(n: int, size: int) -> Steps:
-    """Return exchanges of M each way between ranks at distance 2^k (exclusive or), k < log2 n.
+    """Return the transfers of a recursive-doubling all-reduce: in step k, ranks i and i xor 2^k exchange M, k < log2 n.
 
     When n is not a power of two, let p be the largest power of two below n. Each even rank of the first 2(n-p) ranks
-    first sends M to the odd rank after it, and receives M at the end.
+    sends M to the odd rank after it before the exchanges, and receives M after them.
 
     Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1),
     2005."""
@@ -103,13 +94,14 @@ def _recursive_doubling_all_reduce(n: int, size: int) -> Steps:
 
 
 def _recursive_halving_reduce_scatter(n: int, size: int) -> Steps:
-    """Return exchanges between ranks at distance p/2, p/4, ... 1 (exclusive or).
+    """Return the transfers of a recursive-halving reduce-scatter: ranks i and i xor d exchange data, d = p/2, p/4, … 1.
 
-    Each rank sends the part that the other rank's half keeps. Ranks beyond a power of two are folded in as in
-    ``_recursive_doubling_all_reduce``, from the same article; they receive M/n at the end."""
+    p is the largest power of two up to n. Each rank sends the part that the half of its partner keeps. As in
+    ``_recursive_doubling_all_reduce``, whose article is the source, the n-p other ranks first send M to a partner. They
+    receive M/n at the end."""
     active, aside = _folded(n, stays=1)
     kept = [1 + (i < len(aside)) for i in range(len(active))]
-    """Number of shares of M/n that each active rank, together with a rank folded into it, ends with."""
+    """Number of shares of M/n in the result of each active rank. An inactive partner's share counts too."""
 
     def halving(distance: int) -> Iterator[Sent]:
         for i, rank in enumerate(active):
@@ -123,9 +115,9 @@ def _recursive_halving_reduce_scatter(n: int, size: int) -> Steps:
 
 
 def _doubling_all_gather(n: int, size: int) -> Steps:
-    """Return exchanges of 2^k·M/n each way between ranks at distance 2^k (exclusive or), for n a power of two.
+    """Return the transfers of an all-gather: if n is a power of two, ranks i and i xor 2^k exchange 2^k·M/n in step k.
 
-    For other n it is Bruck's algorithm: each rank sends min(2^k, n-2^k)·M/n to the rank 2^k before it.
+    For any other n, the algorithm is Bruck's: in step k each rank sends min(2^k, n-2^k)·M/n to the rank 2^k before it.
 
     Thakur, Rabenseifner and Gropp as above; Bruck et al., "Efficient algorithms for all-to-all communications in
     multiport message-passing systems", IEEE TPDS 8(11), 1997."""
@@ -145,36 +137,35 @@ def _all_to_all(n: int, size: int) -> Steps:
 
 
 def _chain(n: int, size: int) -> Steps:
-    """Return transfers of M from each rank to the next, from the first to the last.
+    """Return the transfers of a chain: each rank but the last sends M to the next rank.
 
-    A broadcast is a pipelined chain from the group's first rank, which forwards each segment as it arrives (the order
-    of NCCL's ring broadcast). In a pipeline send each stage sends its activations to the next. Gradients return in a
-    second collective over a group of the reversed order."""
+    A broadcast is a pipelined chain from the group's first rank: each rank forwards a segment as soon as it arrives, as
+    in NCCL's ring broadcast. In a pipeline send, each stage sends its activations to the next. Gradients return in a
+    second collective, over a group of the reversed order."""
     return (((i, i + 1, size) for i in range(n - 1)),)
 
 
 def _whole_message_chain(n: int, size: int) -> Steps:
-    """Return a chain of n-1 steps, in which each rank forwards the message after it has received all of it."""
+    """Return the transfers of a chain of n-1 steps: each rank forwards the message after it has received all of it."""
     return tuple([(i, i + 1, size)] for i in range(n - 1))
 
 
 def _star(n: int, size: int) -> Steps:
-    """Return simultaneous transfers of M from the first rank to each of the other ranks."""
+    """Return the transfers of a star: the first rank sends M to each other rank at the same time."""
     return ([(0, i, size) for i in range(1, n)],)
 
 
 def _binomial_tree(n: int, size: int) -> Steps:
-    """Return transfers of M from each of the first 2^k ranks to the rank 2^k further on, for k < log2 n."""
+    """Return the transfers of a binomial tree: in step k, the first 2^k ranks each send M to the rank 2^k further on."""
     return tuple(
         [(i, i + d, size) for i in range(min(d, n - d))] for d in (1 << k for k in range((n - 1).bit_length()))
     )
 
 
 def _quaternary_tree(n: int, size: int) -> Steps:
-    """Return the k-nomial tree of radix 4.
+    """Return the transfers of a k-nomial tree of radix 4.
 
-    M goes from each multiple of 4d to the ranks d, 2d and 3d further on, for all powers of four d < n, largest first.
-    """
+    For each power of four d < n, largest first, each multiple of 4d sends M to the ranks d, 2d and 3d further on."""
 
     def sends(d: int) -> Iterator[Sent]:
         return ((i, j, size) for i in range(0, n, 4 * d) for j in range(i + d, min(i + 4 * d, n), d))
@@ -191,10 +182,10 @@ def _exchange(ranks: Sequence[int], k: int, sent: int) -> Iterator[Sent]:
 
 
 def _folded(n: int, stays: int) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return as many ranks as the largest power of two up to n, and the pairs (active rank, folded rank).
+    """Pair ranks until a power of two remains; return the active ranks, and the pairs (active rank, inactive rank).
 
-    When n exceeds that power of two by r, the first 2r ranks form the pairs. ``stays``: which rank of a pair, 0 or 1,
-    is active."""
+    When n exceeds the largest power of two by r, the first 2r ranks form the pairs. ``stays``: position in a pair, 0 or
+    1, of the active rank."""
     extra = n - (1 << n.bit_length() - 1)
     aside = [(2 * i + stays, 2 * i + 1 - stays) for i in range(extra)]
     return [stays for stays, _ in aside] + list(range(2 * extra, n)), aside
@@ -253,7 +244,7 @@ _GLOO: Mapping[Algorithm, Formula] = {
 }
 
 _Row = tuple[tuple[float, Formula | None], ...]
-"""Pairs of an exclusive upper bound in bytes, ascending, and the formula below it; None for an unknown formula."""
+"""Pairs of an exclusive upper bound in bytes, ascending, and the formula below this bound; None if it is unknown."""
 
 _RING, _DOUBLING, _HALVING = RING_ALL_REDUCE, RECURSIVE_DOUBLING_ALL_REDUCE, HALVING_DOUBLING_ALL_REDUCE
 _TREE, _STAR, _HOPS, _HALF = QUATERNARY_TREE, STAR, WHOLE_MESSAGE_CHAIN, RING_HALF
@@ -318,7 +309,9 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
 
 
 def formula(library: Library, algorithm: Algorithm, ranks: int, size: int) -> Formula | None:
-    """Return the formula for a call of ``size`` bytes (M, see ``spec.Collective``), or None when it is unknown."""
+    """Return the formula for a call of ``size`` bytes (M, see ``spec.Collective``).
+
+    None when the formula is unknown."""
     if algorithm in _BY_NAME:
         return _BY_NAME[algorithm]
     if library is Library.OPENMPI:

@@ -14,7 +14,7 @@ REPORT_S = 2.0
 MOST_EFFICIENT = 1.05
 """Largest credible ratio of ideal to reported communication time.
 
-A larger ratio means that the job announced more bytes than it sends, because reported times are not wrong by 5 %."""
+Reported times are not wrong by 5 %. So a larger ratio means that the job announced more bytes than it sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,14 @@ class IterationTime:
     duration_s: float
     communication_s: float
     ended_at: float | None = None
-    """Monotonic time of this machine in seconds; None when the program does not report it.
+    """Time of the iteration's end on this machine's monotonic clock, in seconds.
 
-    An iteration without this time ended at most ``REPORT_S`` before its report."""
+    None when the program does not report it. An iteration without this time ended at most ``REPORT_S`` before its
+    report."""
 
 
 class Connected(NamedTuple):
-    """A connection, as seen from the host that reports it."""
+    """A connection. ``src_ip`` is an address of the host that reports it."""
 
     src_ip: str
     src_port: int
@@ -38,10 +39,10 @@ class Connected(NamedTuple):
 
 
 class Step:
-    """Iteration of a training program, from entering the context to its end.
+    """Context for one iteration of a training program.
 
-    When the context ends without an error, ``report`` receives the wall time and the communication time in seconds. The
-    communication time is None when ``communication`` was not used."""
+    When the context ends without an error, ``report`` is called with the wall time and the communication time in
+    seconds. The communication time is None when ``communication`` was not used."""
 
     def __init__(self, report: Callable[[float, float | None], None]) -> None:
         self._report = report
@@ -58,7 +59,7 @@ class Step:
 
     @contextmanager
     def communication(self) -> Iterator[None]:
-        """Measure communication inside the step; may be used several times.
+        """Measure communication inside the step. Several uses in one step are added up.
 
         If it is not used, the whole step counts as communication."""
         began = time.perf_counter()

@@ -34,15 +34,15 @@ MAX_ENDPOINTS = 4096
 MAX_GROUPS = 4096
 MAX_COLLECTIVES = 256
 MAX_VIRTUAL_LINKS = 65_536
-"""Largest number of virtual links of a job before merging, and of transfers. An all-to-all over 256 ranks fits."""
+"""Largest number of virtual links of a job before merging, and of its transfers. An all-to-all over 256 ranks fits."""
 MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
-"""Largest number of ranks of all groups together: a used group of n ranks makes at least n-1 >= n/2 virtual links."""
+"""Largest number of ranks of all groups together. A collective over n ranks makes at least n-1 ≥ n/2 virtual links."""
 MAX_PARALLELIZATIONS = 32
 MAX_COMPUTE = 1000
 MAX_IN_PARALLELIZATIONS = 4
-"""Limit of groups and compute times of all parallelizations together, as a multiple of the limit of one.
+"""Largest number of groups, and of compute times, of all parallelizations together, divided by the limit for one.
 
-For transfers, ranks of groups and groups of collectives, the limit of all together is the limit of one."""
+For transfers, ranks of groups and groups of collectives, the limit for all together is the limit for one."""
 MAX_RAILS = 7
 MAX_BYTES = 1 << 50
 MAX_PHASE = 1000
@@ -59,7 +59,8 @@ MAX_LEASE_S = 86_400.0
 class Algorithm(StrEnum):
     """Algorithm or operation of a collective; ``formulas`` lists the transfers of each.
 
-    ``broadcast``, ``all_to_all`` and the last three name operations: the job's ``Library`` decides their algorithm."""
+    ``broadcast``, ``all_to_all`` and the last three are operations, whose algorithm depends on the job's
+    ``Library``."""
 
     RING_ALL_REDUCE = "ring_all_reduce"
     RING_REDUCE_SCATTER = "ring_reduce_scatter"
@@ -75,7 +76,7 @@ class Algorithm(StrEnum):
 
 
 class Library(StrEnum):
-    """Communication library of a job, see ``formulas``. ``generic``: each algorithm as published."""
+    """Communication library of a job, see ``formulas``. ``generic``: algorithms as their articles describe them."""
 
     GENERIC = "generic"
     GLOO = "gloo"
@@ -84,11 +85,11 @@ class Library(StrEnum):
 
 
 class Striping(StrEnum):
-    """Striping: how a sender divides the bytes of a virtual link over its connections.
+    """Way in which a sender divides the bytes of a virtual link over its connections.
 
-    - ``paced`` and ``by_share``: in proportion to the shares of its subflows; ``paced`` sends each at its own steady
-      rate
-    - ``even``: the same number of bytes on each
+    - ``paced`` and ``by_share``: in proportion to the shares of the subflows; ``paced`` also sends each subflow at its
+      own steady rate
+    - ``even``: the same number of bytes on each connection
     - ``common_queue``: the next bytes go to whichever connection accepts them
 
     Predicted slowdowns hold for all but ``by_share``."""
@@ -103,7 +104,7 @@ ROCE_PORT = 4791
 
 
 class Transport(StrEnum):
-    """Transport protocol of the connections, which says in which ports a switch tells subflows apart.
+    """Transport protocol of the connections. It determines in which ports a switch finds the subflow of a packet.
 
     ``roce_v2`` is UDP to port 4791 with the source port as entropy (InfiniBand specification, annex A17)."""
 
@@ -116,14 +117,14 @@ class Frozen(BaseModel):
 
 
 def _no_text(value: object) -> object:
-    """Refuse booleans and texts: ``true`` is not 1, and ``"7"`` is not 7."""
+    """Refuse booleans and texts as numbers: ``true`` is not 1, and ``"7"`` is not 7."""
     if isinstance(value, bool | str):
         raise PydanticCustomError("number", "must be a number")
     return value
 
 
 def _rank(value: object) -> object:
-    """Refuse booleans and texts, such as addresses and names, as ranks."""
+    """Refuse booleans and texts as numbers of ranks. A user may have written an address or a name."""
     if isinstance(value, bool | str):
         raise PydanticCustomError("rank", "must be the number of a rank")
     return value
@@ -147,9 +148,9 @@ def _bytes(value: object) -> object:
 
 
 def at_most(limit: int) -> BeforeValidator:
-    """Return a validator that refuses lists of more than ``limit`` items before the items are checked.
+    """Return a validator that refuses lists of more than ``limit`` items before it checks any item.
 
-    Otherwise each wrong item would make an error."""
+    A long list of wrong items would otherwise make an error per item."""
 
     def check(value: object) -> object:
         if isinstance(value, list | tuple) and len(value) > limit:
@@ -177,25 +178,27 @@ def _job_id(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Refuse control characters, which a terminal that shows the text would obey."""
+    """Refuse control characters, because a terminal that shows the text would obey them."""
     if not text.isprintable():
         raise PydanticCustomError("printable", "must have printable characters only")
     return text
 
 
 class ParallelGroup(Frozen):
-    """Ranks (indices into ``endpoints``) that communicate with each other, in ring or pipeline order."""
+    """Ranks that communicate with each other, in the order of the ring or pipeline.
+
+    A rank is an index into ``endpoints``."""
 
     name: Annotated[str, AfterValidator(_printable)] = Field(min_length=1, max_length=63)
     ranks: Annotated[tuple[Rank, ...], FailFast(), at_most(MAX_ENDPOINTS)] = Field(min_length=2)
 
 
 class Collective(Frozen):
-    """A collective that every named group runs once per iteration.
+    """A collective that every group in ``groups`` runs once per iteration.
 
-    ``bytes_per_iteration`` is the size M of the buffer per rank. For all-reduce, reduce-scatter and all-gather that is
-    the whole vector; for all-to-all, what one rank sends including its own share; for broadcast and pipeline send, what
-    each rank receives. Collectives of one ``phase`` overlap in time, phases do not."""
+    ``bytes_per_iteration`` is the size M of the buffer per rank. For all-reduce, reduce-scatter and all-gather, M is
+    the whole vector. For all-to-all, M is what one rank sends, including its own share. For broadcast and pipeline
+    send, M is what each rank receives. Collectives of one ``phase`` overlap in time; phases follow each other."""
 
     algorithm: Algorithm
     groups: Annotated[tuple[str, ...], FailFast(), at_most(MAX_GROUPS)] = Field(min_length=1)
@@ -216,14 +219,14 @@ class Transfer(Frozen):
 class Compute(Frozen):
     """Compute time in an iteration, in seconds.
 
-    ``phase``: phase whose communication overlaps with this computing; None if no phase does."""
+    ``phase``: phase whose communication overlaps with this computation; None if there is no overlap."""
 
     seconds: Annotated[Seconds, Field(ge=0, le=1e6, allow_inf_nan=False)]
     phase: Phase | None = None
 
 
 class Parallelization(Frozen):
-    """Alternative parallelization of a job, with its traffic and compute times; fields as in a ``JobSpec``."""
+    """Parallelization with which the job can be trained, among several. The fields are as in a ``JobSpec``."""
 
     name: Annotated[str, AfterValidator(_printable)] = Field(min_length=1, max_length=63)
     groups: Annotated[tuple[ParallelGroup, ...], FailFast(), at_most(MAX_GROUPS)] = ()
@@ -233,7 +236,7 @@ class Parallelization(Frozen):
 
 
 class Rail(Frozen):
-    """A further NIC of every rank: its address, by rank."""
+    """Additional NIC of every rank. ``endpoints``: address of this NIC, by rank."""
 
     endpoints: Annotated[tuple[HostAddress, ...], FailFast(), at_most(MAX_ENDPOINTS)] = Field(min_length=2)
 
@@ -241,19 +244,19 @@ class Rail(Frozen):
 class JobSpec(Frozen):
     """Announcement of a job.
 
-    Its traffic is in ``transfers``, and in ``collectives`` as short forms of transfers. Alternatively, the job has
-    ``parallelizations``, each with its own traffic; any of them can train the job. A job without any of these three
-    fields is ``observed``.
+    Its traffic is in ``transfers``, and in ``collectives``, which are short for transfers. Alternatively, the job has
+    ``parallelizations``, each with its own traffic; any of them can train the job. A job without all three is
+    ``observed``: switches measure its traffic.
 
-    - ``endpoints``: one address per rank; ranks on one host have the same address
-    - ``rails``: further NICs; every transfer is divided evenly over the first NICs and the rails, from NIC k to NIC k
+    - ``endpoints``: address of each rank; ranks on one host have the same address
+    - ``rails``: additional NICs. Every transfer is divided evenly over all NICs: NIC k sends its part to NIC k.
     - ``max_subflows``: largest number of subflows into which the job can divide each virtual link; 1 for whole flows
-    - ``transport``: transport of its connections; it matters only to subflows
+    - ``transport``: transport protocol of the connections; it matters only for subflows
     - ``striping``: how the job divides the bytes of a virtual link over its connections
     - ``reports_connections``: whether the job reports its open connections, so that subflows need no port classes
     - ``lease_s``: seconds without renewal after which the job is removed
-    - ``provisional``: whether the job may soon announce something else; until then measured traffic has precedence, and
-      a difference raises no alarm"""
+    - ``provisional``: whether the announcement may soon change. Until then measured traffic has precedence over it, and
+      a difference raises no alarm."""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
     endpoints: Annotated[tuple[HostAddress, ...], at_most(MAX_ENDPOINTS)] = Field(min_length=2)
@@ -282,11 +285,11 @@ class JobSpec(Frozen):
 
     @property
     def plain(self) -> JobSpec:
-        """The spec itself, or the spec of its first parallelization, which applies where the wiring cannot change."""
+        """The spec itself, or its first parallelization as a spec. It applies where circuits cannot be chosen."""
         return self.of_parallelization(self.parallelizations[0].name) if self.parallelizations else self
 
     def of_parallelization(self, name: str) -> JobSpec:
-        """Return the spec with only the traffic of this parallelization. Raises ``KeyError`` for an unknown name."""
+        """Return the spec with the traffic of this parallelization only. Raises ``KeyError`` for an unknown name."""
         for way in self.parallelizations:
             if way.name == name:
                 sends = {field: getattr(way, field) for field in SENDS}
@@ -297,8 +300,8 @@ class JobSpec(Frozen):
     def parse(cls, data: Any) -> Self:
         """Return the spec for ``data``, a mapping of field names to values.
 
-        Raises ``InvalidInput`` with the fields that have wrong values (in a long list only the first such item). If all
-        values are right, raises it with up to 100 fields that contradict other fields."""
+        Raises ``InvalidInput`` with the fields whose values are wrong (for a long list, only its first wrong item). If
+        all values are right, the error has up to 100 fields that contradict other fields."""
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
@@ -315,7 +318,9 @@ class JobSpec(Frozen):
         return spec
 
     def ways(self) -> Iterator[tuple[str, JobSpec | Parallelization]]:
-        """Yield (prefix of field paths, object) for the spec, whose prefix is empty, and for each parallelization."""
+        """Yield the spec and each of its parallelizations, each after the prefix of its fields' paths in errors.
+
+        The prefix of the spec itself is empty."""
         yield "", self
         for number, way in enumerate(self.parallelizations):
             yield f"parallelizations[{number}].", way
@@ -323,10 +328,10 @@ class JobSpec(Frozen):
     def wrong_parallelizations(
         self, given: Iterable[str], kinds: str = "collectives or transfers"
     ) -> Iterator[FieldProblem]:
-        """Yield the problems of all parallelizations taken together.
+        """Yield problems of the parallelizations that involve several of them, or other fields of the job.
 
-        - ``given``: fields of the job that describe traffic, which parallelizations exclude
-        - ``kinds``: names of the fields of a parallelization of which one is needed"""
+        - ``given``: fields of the job that describe traffic; they cannot be combined with parallelizations
+        - ``kinds``: names of the fields of which each parallelization needs one"""
         if self.parallelizations:
             yield from (FieldProblem(name, SAID_BY_EACH) for name in given)
         names = Counter(way.name for way in self.parallelizations)
@@ -340,8 +345,8 @@ class JobSpec(Frozen):
     def _wrong_rails(self) -> Iterator[FieldProblem]:
         """Yield the first wrong address of each rail.
 
-        An address is in one list only. In every rail, ranks share an address exactly when they are on one host;
-        otherwise it would be unknown which transfers stay within a host."""
+        An address may be in one list only. In every rail, ranks share an address exactly when they are on one host.
+        Otherwise it would be unknown which transfers stay within a host."""
         taken = dict.fromkeys(self.endpoints, "endpoints")
         for r, rail in enumerate(self.rails):
             where = f"rails[{r}].endpoints"
@@ -370,7 +375,7 @@ class JobSpec(Frozen):
 
 
 def _misfits(sends: JobSpec | Parallelization, where: str, ranks: int) -> Iterator[FieldProblem]:
-    """Yield problems of groups, collectives and transfers. ``where``: prefix of their paths."""
+    """Yield the problems of groups, collectives and transfers. ``where``: prefix of their paths."""
 
     def without_endpoint(path: str, rank: int) -> Iterator[FieldProblem]:
         if rank >= ranks:
@@ -401,10 +406,10 @@ def _misfits(sends: JobSpec | Parallelization, where: str, ranks: int) -> Iterat
 
 
 def oversized(spec: Any) -> Iterator[FieldProblem]:
-    """Yield a problem for each list that is too long, and for lists that are too long together.
+    """Yield a problem for each list that is too long, and for lists whose lengths together exceed a limit.
 
-    When all parallelizations together exceed a limit, the problem has the path ``parallelizations``. ``spec`` is any
-    object with the fields of a ``JobSpec``, so that the check can precede any work on the items."""
+    A problem of all parallelizations together has the path ``parallelizations``. ``spec`` may be any object with the
+    fields of a ``JobSpec``, such as a message of the API, so that sizes are checked before the items are read."""
     ways = [("", spec)]
     if len(spec.parallelizations) <= MAX_PARALLELIZATIONS:
         ways += [(f"parallelizations[{number}].", way) for number, way in enumerate(spec.parallelizations)]
@@ -425,7 +430,7 @@ def oversized(spec: Any) -> Iterator[FieldProblem]:
 
 
 _Count = tuple[str, str, int, int]
-"""Path of a list, name of its items, their number, and the largest allowed number."""
+"""Path of a list, name of its items, number of items, and largest allowed number."""
 
 
 def _in_parallelizations(parallelizations: Sequence[Any]) -> Iterator[_Count]:
@@ -451,11 +456,11 @@ def _in_items(sending: Sequence[Any], rails: Sequence[Any]) -> Iterator[_Count]:
 NOT_TRAFFIC = ("lease_s", "max_subflows", "striping", "provisional")
 
 NEWER_FIELDS = ("parallelizations", "provisional")
-"""Fields of a ``JobSpec`` that earlier versions of the controller lack.
+"""Fields of a ``JobSpec`` that earlier versions of the controller do not know.
 
-A saved spec omits them when they are empty, so that those versions can read it."""
+A saved spec omits them when they are empty, so that those versions can read the spec."""
 
 
 def same_traffic(one: JobSpec, other: JobSpec) -> bool:
-    """Return whether two specs differ at most in ``NOT_TRAFFIC``, so that measurements of either hold for both."""
+    """Return whether traffic measured for one spec also holds for the other: they differ at most in ``NOT_TRAFFIC``."""
     return one.model_copy(update={name: getattr(other, name) for name in NOT_TRAFFIC}) == other

@@ -1,13 +1,13 @@
 """Division of a virtual link into subflows, and how switches distinguish them.
 
-By source port: a job that may split its flows opens one connection per subflow, each from a source port of that
-subflow's class. The classes depend only on the job's ``max_subflows``, so they stay when its routes change. Class i of
-K has the value i in the bits above bit 0; it uses as many bits as K classes need. Bit 0 is unusable, because Linux
-gives even ports to connect() and odd ones to bind(0) (measured, 200 of 200). When K is not a power of two, some ports
-belong to no class. ECMP hashes packets from these ports, and from ports of classes without a subflow.
+By source port: a job that can split its flows opens one connection per subflow. The connection's source port is in the
+subflow's port class. The classes depend only on the job's ``max_subflows``, so they stay when its routes change. Class
+i of K has the value i in the bits above bit 0, and uses as many bits as K classes need. Bit 0 is unusable, because
+Linux gives even ports to connect() and odd ones to bind(0) (measured, 200 of 200). When K is not a power of two, some
+ports belong to no class. ECMP hashes packets from these ports, and from ports of classes without a subflow.
 
-By connection: the connections of a job that reports them are distinguished by both ports. Such a job can share pairs of
-hosts with other jobs, and chooses no ports.
+By connection: if the job reports its connections, both ports of a connection identify its subflow. Such a job can share
+pairs of hosts with other jobs, and need not choose ports.
 
 The gain of a division depends on the sender's striping (``Striping``). A sender that follows shares gives each subflow
 its own share. A sender that stripes evenly, or from a common queue, cannot follow shares. The planner then treats each
@@ -26,7 +26,7 @@ Pair = tuple[str, str]
 
 
 class PortClass(NamedTuple):
-    """The transport ports p with ``p & mask == value``."""
+    """Class of all transport ports p with ``p & mask == value``."""
 
     value: int
     mask: int
@@ -36,13 +36,15 @@ class PortClass(NamedTuple):
 
 
 def exactly(port: int) -> PortClass:
-    """Return the class of one port."""
+    """Return the class that contains this port only."""
     return PortClass(port, 0xFFFF)
 
 
 @functools.cache
 def port_classes(max_subflows: int) -> tuple[PortClass, ...]:
-    """Return one class per subflow, disjoint and in the order of the subflows; empty for ``max_subflows`` 1."""
+    """Return the port class of each subflow, in the order of the subflows; empty for ``max_subflows`` 1.
+
+    The classes have no port in common."""
     if max_subflows == 1:
         return ()
     mask = ((1 << (max_subflows - 1).bit_length()) - 1) << 1
@@ -50,18 +52,18 @@ def port_classes(max_subflows: int) -> tuple[PortClass, ...]:
 
 
 class Connection(NamedTuple):
-    """Ports of one connection, or UDP flow of RoCEv2, between two addresses."""
+    """Ports of a TCP connection, or of a UDP flow of RoCEv2, between two given addresses."""
 
     src_port: int
     dst_port: int
 
 
 Connections = Mapping[Pair, tuple[Connection, ...]]
-"""Connections by (source, destination), in a fixed order."""
+"""Connections of each pair of (source, destination) addresses, in a fixed order."""
 
 
 class Ports(NamedTuple):
-    """Packets of a flow, by their ports. ``dst``: None for any destination port."""
+    """Source and destination ports that identify packets of a subflow. ``dst``: None for any destination port."""
 
     src: PortClass
     dst: PortClass | None = None
@@ -73,10 +75,10 @@ def _a_class_each(max_subflows: int) -> tuple[tuple[Ports, ...], ...]:
 
 
 class Subflows(NamedTuple):
-    """A flow as the planner treats it: in one part or several parts, each with its own path.
+    """Parts of a flow that the planner treats as separate flows: one part, or several with a path each.
 
-    ``weights``: each part's fraction of the flow's bytes. ``max_subflows``: largest number of subflows with shares into
-    which the planner may divide each part."""
+    - ``weights``: fraction of the flow's bytes in each part
+    - ``max_subflows``: largest number of subflows with shares into which the planner may divide each part"""
 
     weights: tuple[float, ...]
     max_subflows: int
@@ -84,10 +86,11 @@ class Subflows(NamedTuple):
 
 @dataclass(frozen=True)
 class Dividing:
-    """Division of the flows of one job.
+    """Rules for the division of the flows of one job.
 
-    ``owner``: id of a job that reports its connections, else empty; flows of other owners may have the same addresses.
-    ``connections``: connections that the job has reported."""
+    - ``owner``: id of the job if it reports its connections, else empty. Flows of several owners may have the same
+      addresses.
+    - ``connections``: connections that the job has reported"""
 
     max_subflows: int = 1
     striping: Striping = Striping.BY_SHARE
@@ -99,9 +102,9 @@ class Dividing:
         return cls(spec.max_subflows, spec.striping, spec.job_id if spec.reports_connections else "")
 
     def bundles(self, pair: Pair) -> tuple[tuple[Ports, ...], ...]:
-        """Return the ports that distinguish the packets of each subflow of the pair's flow, in the subflows' order.
+        """Return the ports that identify the packets of each subflow between a pair of addresses.
 
-        The result is empty for a flow that stays whole, and while its connections are not reported yet."""
+        The result is empty for a flow that is not divided, and while the job has not reported its connections."""
         if not self.owner:
             return _a_class_each(self.max_subflows)
         known = self.connections.get(pair, ())
@@ -110,7 +113,7 @@ class Dividing:
         return tuple(tuple(ports[number::count]) for number in range(count))
 
     def subflows(self, pair: Pair) -> Subflows:
-        """Return the pair's flow as the planner treats it."""
+        """Return the parts into which the flow between a pair of addresses is divided before it is planned."""
         total = len(self.connections.get(pair, ())) if self.owner else self.max_subflows
         count = min(self.max_subflows, total)
         if self.striping not in (Striping.EVEN, Striping.COMMON_QUEUE) or count <= 1:
