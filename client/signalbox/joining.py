@@ -6,8 +6,8 @@
                 train(batch)
 
 The program reports iterations to the job, and reads its routes, shares and bytes per peer. Threads decide which calls
-to make (``membership``, ``route_following``); another process makes them (``remote_client``). No failure of a thread,
-of that process or of a call stops the training: the logger ``signalbox`` gets each kind of error once."""
+to make (``membership``, ``route_following``); a separate process makes them (``remote_client``). The training continues
+after any failure of a thread, of that process or of a call: the logger ``signalbox`` gets each kind of error once."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from signalbox.route_following import Route, RouteFollower, Shares, shares_of
 from signalbox.socket_bytes import Exchanged, OwnSockets
 
 CALL_S = 5.0
-"""Time-out of one call in seconds. A call that was too slow is repeated, and takes effect once."""
+"""Time-out of one call in seconds. A call that took longer is repeated; the repetition has no second effect."""
 STRICT_S = 30.0
-"""Seconds that ``strict`` waits for the controller's answer."""
+"""Seconds that ``join`` waits for the controller's answer if ``strict`` is set."""
 MAX_ITERATION_S = 7 * 86_400.0
 """Longest iteration in seconds that the API accepts."""
 AT_ONCE = 8
@@ -69,8 +69,8 @@ def join(
 ) -> Job:
     """Announce this program as a training job; return at once, and raise nothing unless ``strict``.
 
-    Rank 0 announces the job, renews it until the program ends, and reports iterations and connections. Other ranks need
-    not join. They may join to follow the routes, and to read the bytes that their own sockets have carried.
+    Rank 0 announces the job, renews its lease until the program ends, and reports iterations and connections. Other
+    ranks need not join. They may join to follow the routes, and to read how many bytes their own sockets have carried.
 
     - ``job``: the job's id; the other fields of a job spec (``endpoints``, ``collectives``, ``lease_s`` …,
       docs/reference/job-spec.md) are keyword arguments. A ``JobSpec`` or a mapping with these fields also works. Ranks
@@ -82,11 +82,12 @@ def join(
     - ``credentials``: default: the files named in SIGNALBOX_TLS_CA, SIGNALBOX_TLS_CERTIFICATE, SIGNALBOX_TLS_KEY and
       SIGNALBOX_TOKEN_FILE.
     - ``on_routes``: called in another thread with the job's routes, whenever they change.
-    - ``connections``: returns the connections of all ranks, or None while they are unknown. It is called every two
-      seconds if the job announces ``reports_connections``. Default: the connections of this process.
-    - ``take_over``: whether to end another registration that has the job's id, such as one that a killed run has left.
-      If false, the job is registered when that registration's lease has run out. Default: whether SIGNALBOX_TAKE_OVER
-      is 1. ``signalbox run`` sets it to 1, so that the program can take over the registration of ``signalbox run``.
+    - ``connections``: function that returns the connections of all ranks, or None while they are unknown. It is called
+      every two seconds if the job announces ``reports_connections``. Default: the connections of this process.
+    - ``take_over``: whether to end another registration that has the job's id, such as that of an earlier run that was
+      killed. If false, the job is registered when that registration's lease has run out. Default: whether
+      SIGNALBOX_TAKE_OVER is 1. ``signalbox run`` sets it to 1, so that the program can replace the registration that
+      ``signalbox run`` has made.
     - ``strict``: whether to wait up to 30 s for the controller's answer, and to raise errors of the announcement. These
       are ``InvalidInput`` with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable``, and the other errors
       of ``Client.register_job``."""
@@ -109,7 +110,9 @@ def _spec(job: str | JobSpec | Mapping[str, Any], fields: Mapping[str, Any]) -> 
 def connecting(
     kind: Callable[[str, float, Credentials], Made], address: str | None, credentials: Credentials | None
 ) -> tuple[Callable[[], Made], tuple[str, ...]]:
-    """Return a function that makes clients of this kind, and the addresses of the controllers."""
+    """Return a function that makes a client with ``kind``, and the addresses of the controllers.
+
+    Raises ``InvalidInput`` when an address is wrong."""
     where = address or os.environ.get("SIGNALBOX_ADDRESS") or DEFAULT_ADDRESS
     try:
         addresses = api_addresses(where)
@@ -121,8 +124,8 @@ def connecting(
 class Job:
     """A joined job, as ``join`` returns it.
 
-    The methods may be called from any thread; they raise nothing and return at once. ``leave`` takes at most a second.
-    Once the program has left the job, or the job has ``ended``, reports are discarded."""
+    The methods may be called from any thread. They raise nothing and return at once, except that ``leave`` takes at
+    most a second. Reports are discarded once the program has left the job, or ``ended`` is set."""
 
     def __init__(self, job_id: str) -> None:
         self.id = job_id
@@ -153,14 +156,14 @@ class Job:
 
     @property
     def ended(self) -> Ended | None:
-        """Reason why this process no longer keeps or follows the job; None while it does."""
+        """Reason why this process no longer registers or follows the job; None while it does."""
         return self._ended
 
     def update(self, **fields: Any) -> None:
         """Announce new values of these fields of the job spec, such as ``collectives``.
 
-        Reported connections stay valid. Measured times are discarded, because they belong to the earlier traffic. When
-        a value is wrong, the error is logged and the announcement stays unchanged."""
+        Reported connections stay valid. Iteration times measured so far are discarded, because they belong to the
+        earlier traffic. When a value is wrong, the error is logged and the announcement stays unchanged."""
         if self._ended or self._spec is None or self._membership is None or self._rounds is None:
             return  # a forked child must not wait for the lock
         with self._lock:
@@ -181,8 +184,8 @@ class Job:
     def iteration(self, duration_s: float, communication_s: float | None = None) -> None:
         """Report an iteration that has just ended: its wall time and its communication time, both in seconds.
 
-        Without ``communication_s`` all of ``duration_s`` counts as communication. Impossible times are logged and left
-        out."""
+        Without ``communication_s`` all of ``duration_s`` counts as communication. Impossible times are logged, and not
+        reported."""
         if self._membership is None or self._ended:
             return
         try:
@@ -199,7 +202,9 @@ class Job:
             self._rounds.hurry()
 
     def step(self) -> Step:
-        """Return a context for one iteration, which is reported at the end of the context unless it raises."""
+        """Return a context for one iteration.
+
+        The iteration is reported at the end of the context, unless an error ends it."""
         return Step(self.iteration)
 
     # ---- routes
@@ -208,8 +213,8 @@ class Job:
     def routes(self) -> tuple[Route, ...]:
         """Routes of the job's flows, as installed on the switches.
 
-        The first access opens the stream of routes; the tuple is empty until the controller has answered. While the
-        controller does not answer, the last known routes stay."""
+        The first access opens the stream of routes, and the tuple is empty until the controller has answered. While the
+        controller does not answer, the tuple has the last known routes."""
         self._follow()
         return self._routes
 
@@ -227,21 +232,23 @@ class Job:
         return self._read(lambda sockets: sockets.connections) or frozenset()
 
     def exchanged(self) -> dict[Pair, Exchanged]:
-        """Return the bytes that the job's connections of this process have carried, by own and peer address.
+        """Return the bytes that this process's connections have carried for the job, by own and peer address.
 
-        The bytes of a closed connection are those of the last call of this method before it was closed. A call takes
-        about 4 µs per TCP socket of the machine."""
+        The bytes of a closed connection are those of the last call of this method before the connection was closed. A
+        call takes about 4 µs per TCP socket of the machine."""
         return self._read(lambda sockets: sockets.exchanged) or {}
 
     # ---- the end
 
     def leave(self) -> None:
-        """Deregister the job within a second. Without an answer, the job ends when its lease runs out."""
+        """Deregister the job within a second.
+
+        If the controller does not answer, the job ends when its lease runs out."""
         self.begin_leaving()
         self.end_leaving(LEAVE_S)
 
     def begin_leaving(self) -> None:
-        """Begin ``leave``; return at once."""
+        """Begin to deregister the job; return at once."""
         if self._ended is Ended.FORKED:
             return
         self._end(Ended.LEFT)
@@ -251,7 +258,7 @@ class Job:
             self._rounds.leave()
 
     def end_leaving(self, timeout_s: float) -> None:
-        """Wait for the end of ``leave``, at most ``timeout_s`` seconds."""
+        """Wait until the job is deregistered, at most ``timeout_s`` seconds."""
         if self._ended is Ended.FORKED:
             return
         if self._rounds:
@@ -263,7 +270,7 @@ class Job:
             end_process()
 
     def forget(self) -> None:
-        """Mark the job as owned by the parent process; called in a forked child."""
+        """Stop using the job in a forked child: it belongs to the parent process."""
         self._ended = Ended.FORKED
 
     # ---- inside
@@ -316,7 +323,7 @@ class Job:
         return self._membership.round(time.monotonic())
 
     def _on_contact(self) -> None:
-        """Reopen the stream of routes when the controller answers again, and close it when it stops answering.
+        """Reopen the stream of routes when the controller answers again; close it when the controller stops answering.
 
         An open stream uses resources of the controller, and may not notice that the controller is unreachable."""
         if self._follower:
@@ -351,9 +358,9 @@ class Job:
         self._on_routes(routes)
 
     def _gone(self, reason: Gone) -> bool:
-        """Handle the end of the followed registration; return whether to stop following routes.
+        """Handle the end of the registration whose routes are followed; return whether to stop following routes.
 
-        For a job announced here, the membership renews the lease, and thereby learns the reason."""
+        If this process announces the job, the next renewal of the lease finds out why the registration has ended."""
         if self._membership and self._rounds:
             self._membership.renew_now()
             self._rounds.hurry()
@@ -373,7 +380,7 @@ class Job:
             return what(self._sockets)
 
     def _end(self, why: Ended) -> None:
-        """Record why the job has ended; the first reason counts."""
+        """Record why the job has ended, unless an earlier reason is recorded."""
         self._ended = self._ended or why
 
     def _raise_first_error(self) -> None:
@@ -397,10 +404,10 @@ def _polled(sockets: OwnSockets) -> frozenset[Connected]:
 
 
 def _between(addresses: frozenset[str], controllers: tuple[str, ...]) -> Callable[[Connected], bool]:
-    """Return a predicate for connections between two of the addresses, except those to a controller.
+    """Return a predicate for connections between two of the addresses that do not lead to a controller.
 
-    A controller may run at one of the addresses. If the host of a controller is a name, each peer at the port of the
-    controller counts as the controller."""
+    A controller may run at one of the addresses. If the host of a controller is a name, each connection to the
+    controller's port counts as one to the controller."""
     places = {host_and_port(each) for each in controllers if not each.startswith("unix:")}
     named = {port for host, port in places if not is_address(host)}
 

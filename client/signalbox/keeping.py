@@ -1,8 +1,8 @@
 """Keep many jobs registered from one process, such as a daemon on the head node of a cluster.
 
-A ``Keeper`` receives the specs of jobs to register and the ids of jobs to release. It owns their memberships, the
-threads that make their calls, and the schedule of these calls. Lease tokens can be saved for the process that replaces
-this one. Several jobs are updated jointly when each needs hosts that another one releases."""
+A ``Keeper`` receives the specs of jobs to register and the ids of jobs to release. It owns the jobs' memberships, the
+threads that make the calls, and the schedule of these calls. Lease tokens can be saved for the process that replaces
+this one. Several jobs are updated in one call when each needs hosts that another one releases."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from signalbox.membership import MAX_PAUSE_S, Change, Controller, Ended, Members
 WORKERS = 4
 CLOSE_S = 5.0
 BEGUN_ANEW = (Ended.REFUSED, Ended.DEREGISTERED)
-"""Reasons of an end after which a job is registered again when another spec for it is added."""
+"""Ends of a registration after which the job is registered again, as soon as ``keep`` gets another spec for it."""
 
 log = logging.getLogger("signalbox")
 
 
 class Tokens(Protocol):
-    """Storage of lease tokens that outlives the process; its methods may raise ``OSError`` and ``SignalboxError``."""
+    """Storage of lease tokens that outlives the process. Its methods may raise ``OSError`` and ``SignalboxError``."""
 
     def kept(self, job_id: str, /) -> str: ...
     def keep(self, job_id: str, token: str, /) -> None: ...
@@ -59,15 +59,15 @@ class NoTokens:
 class Keeper:
     """Registrations of many jobs.
 
-    - ``connect``: makes a client; each thread has its own, and makes another one after a failure
-    - ``tokens``: saved lease tokens; with them the registrations of an earlier process continue
-    - ``on_end``: called once in another thread, with a job's id and the reason, when a job ends without a release
+    - ``connect``: function that makes a client. Each thread has its own client, and makes another one after a failure.
+    - ``tokens``: saved lease tokens, with which this process continues the registrations of an earlier process
+    - ``on_end``: called in another thread with a job's id and the reason, once when a job ends that was not released
 
-    A job that another registration has taken over is left alone until it is released here. A job that was refused, or
-    that an operator deregistered, is registered again when another spec for it is added. Jobs may exchange hosts: a
-    change that conflicts with another job is sent together with the waiting changes.
+    A job that another registration has taken over is not registered again until it has been released here. A job that
+    was refused, or that an operator deregistered, is registered again when ``keep`` gets another spec for it. Jobs may
+    exchange hosts: a change that conflicts with another job is sent together with all changes that wait.
 
-    The methods may be called from any thread; all except ``close`` return at once."""
+    The methods may be called from any thread. All except ``close`` return at once."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Keeper:
             thread.start()
 
     def keep(self, spec: JobSpec) -> None:
-        """Register the job, or announce this spec instead of the earlier one."""
+        """Register the job, or announce this spec in place of the job's earlier spec."""
         with self._changed:
             job = self._jobs.get(spec.job_id)
             if job is None:
@@ -107,7 +107,7 @@ class Keeper:
                 self._hurry(job)
 
     def release(self, job_id: str) -> None:
-        """Deregister the job; repeat the call until the controller has answered or the lease has run out."""
+        """Deregister the job. The call is repeated until the controller answers, or until the lease has run out."""
         with self._changed:
             if job := self._jobs.get(job_id):
                 job.wanted = None
@@ -120,7 +120,7 @@ class Keeper:
         return job is not None and job.membership.registered
 
     def close(self) -> None:
-        """End the threads within ``CLOSE_S``. The leases continue, for the process that replaces this one."""
+        """End the threads within ``CLOSE_S``. The jobs stay registered, so that another process can continue."""
         deadline = time.monotonic() + CLOSE_S
         with self._changed:
             self._closing = True
@@ -145,7 +145,7 @@ class Keeper:
         self._enter(job, 0.0)
 
     def _enter(self, job: _Job, at: float) -> None:
-        """Schedule the job's next round in place of the round that was scheduled before."""
+        """Schedule the job's next round of calls at the monotonic time ``at``. An earlier entry becomes invalid."""
         job.entry = next(self._entries)
         heapq.heappush(self._due, (at, job.entry, job))
         self._changed.notify_all()
@@ -157,7 +157,7 @@ class Keeper:
             self._enter(job, 0.0)
 
     def _next(self) -> _Job | None:
-        """Wait for the next job that is due and return it; None when the keeper closes."""
+        """Wait until a job is due, and return it; None when the keeper is closing."""
         while not self._closing:
             while self._due and self._due[0][2].entry != self._due[0][1]:
                 heapq.heappop(self._due)
@@ -168,7 +168,7 @@ class Keeper:
         return None
 
     def _after(self, job: _Job, pause_s: float | None) -> None:
-        """Schedule or end a job after a round of calls."""
+        """Schedule the job's next round after ``pause_s`` seconds, or remove a job that has ended."""
         job.busy = False
         if pause_s is not None or (job.ended and job.again):
             self._enter(job, 0.0 if job.again else time.monotonic() + (pause_s or 0.0))
@@ -182,7 +182,9 @@ class Keeper:
                 self._begin(job.wanted)
 
     def _hurry_changes(self) -> None:
-        """Retry the changes that the controller has not accepted; the end of a job may have made them possible."""
+        """Retry the changes that the controller has refused.
+
+        Another job has ended, which may have made them possible."""
         for job in self._jobs.values():
             if job.membership.change:
                 job.membership.try_again()
@@ -191,13 +193,13 @@ class Keeper:
     # ---- inside, in the threads
 
     def _changes_besides(self, job_id: str) -> list[Change]:
-        """Return the changes of other jobs that the controller has not accepted yet."""
+        """Return the changes of all other jobs that the controller has not accepted yet."""
         with self._changed:
             waiting = [job.membership.change for job in self._jobs.values() if job.id != job_id]
         return [change for change in waiting if change]
 
     def _taken(self, job_ids: Collection[str]) -> None:
-        """Make jobs announce their specs again, after the controller has accepted their changes in a joint update."""
+        """Let these jobs announce their specs again: the controller has accepted their changes in a joint update."""
         with self._changed:
             for job in [self._jobs[job_id] for job_id in job_ids if job_id in self._jobs]:
                 job.membership.try_again()
@@ -227,7 +229,7 @@ class Keeper:
         self._guarded(self._on_end, job.id, why)
 
     def _guarded(self, call: Callable[..., Any], job_id: str, *more: Any) -> Any:
-        """Return the result of ``call``; if it raises an error, log the error and return None."""
+        """Return the result of ``call``. If it raises an error, log the error and return None."""
         try:
             return call(job_id, *more)
         except Exception as error:
@@ -235,10 +237,10 @@ class Keeper:
 
 
 class _WithOthers:
-    """Client whose conflicting updates are repeated jointly with the waiting changes of other jobs.
+    """Client that repeats a conflicting update together with the waiting changes of other jobs.
 
-    ``others`` returns the waiting changes of all jobs except the given one. ``taken`` receives the ids of the other
-    jobs in a joint update."""
+    - ``others``: function that returns the waiting changes of all jobs except the given one
+    - ``taken``: called with the ids of the other jobs whose changes a joint update has made"""
 
     def __init__(
         self, client: Any, others: Callable[[str], list[Change]], taken: Callable[[Collection[str]], None]
@@ -262,8 +264,8 @@ class _Job:
     """Schedule and state of one kept job.
 
     - ``wanted``: spec to announce; None when the job is to be released
-    - ``busy``: a round of calls is under way; ``again``: another one is due after it
-    - ``anew``: the job has ended and is to be registered again
+    - ``busy``: whether a round of calls is under way; ``again``: whether another round is due after it
+    - ``anew``: whether the job has ended and is to be registered again
     - ``entry``: number of the job's valid entry in the schedule"""
 
     membership: Membership
@@ -279,7 +281,9 @@ class _Job:
 
 
 class _OfEachThread(threading.local):
-    """Client that makes its calls through one client per thread; a closed client is replaced at the next call."""
+    """Client that makes each call through a client of the calling thread.
+
+    A closed client is replaced at the next call."""
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect
@@ -300,18 +304,19 @@ class _OfEachThread(threading.local):
 
 
 MAX_JOBS = 256
-"""Largest number of jobs in one request."""
+"""Largest number of jobs in one request for an update."""
 
 NO_SUCH_METHOD = "NO_SUCH_METHOD"
-"""Reason in the error of a controller that has no ``UpdateJobs``."""
+"""Reason of the error from an older controller, which lacks the method ``UpdateJobs``."""
 
 
 def update_with_others(client: Any, change: Change, conflict: Conflict, others: Sequence[Change]) -> tuple[str, ...]:
     """Update a job together with as many of ``others`` as possible, after the update of this job alone was refused.
 
-    ``client`` has the methods of ``signalbox.client.Client``. ``conflict`` is the error of the update alone. Returns
-    the ids of the other jobs updated. Raises ``conflict`` when no joint update is accepted, and other errors of the
-    call, such as ``Unreachable``."""
+    - ``client``: has the methods of ``signalbox.client.Client``
+    - ``conflict``: error of the update alone, which is raised when no joint update is accepted
+
+    Returns the ids of the other updated jobs. Raises other errors of the call too, such as ``Unreachable``."""
     left = [change, *others[: MAX_JOBS - 1]]
     while True:
         tokens = {one.spec.job_id: one.lease_token for one in left}
@@ -328,7 +333,7 @@ def update_with_others(client: Any, change: Change, conflict: Conflict, others: 
 
 
 def entry_at_fault(error: SignalboxError) -> int | None:
-    """Return the position of the request's entry that the error names; None when the error names no entry."""
+    """Return the position of the request's entry that an error is about; None for an error about no single entry."""
     paths = [problem.path for problem in error.problems] if isinstance(error, InvalidInput) else []
     found = (re.match(r"jobs\[(\d+)\]", path) for path in (*paths, error.about.get("field", "")))
     return next((int(match[1]) for match in found if match), None)

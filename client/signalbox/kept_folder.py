@@ -18,7 +18,7 @@ from signalbox.jobs.spec import JobSpec
 from signalbox.spec_files import FORMS, jobs_in
 
 AGAIN_S = 10.0
-"""Seconds after which a wrong file is read again: a host name may have an address by then."""
+"""Seconds until a wrong file is read again: the resolver may then know a host name that the file has."""
 AGAIN_TIMES = 10.0
 """Smallest pause before wrong files are read again, as a multiple of the time that reading took.
 
@@ -35,14 +35,14 @@ class Jobs(Protocol):
 
 
 Version = tuple[int, int, int]
-"""Inode, time in ns and size of a file, which change when the file is written or replaced."""
+"""Inode, time of modification in ns, and size of a file. They change when the file is written or replaced."""
 
 
 class KeptFolder:
-    """Jobs described by the files of a folder.
+    """Jobs that the files of a folder describe.
 
-    ``addresses`` is a file with the addresses of hosts named in specs (``address_map``); it is read again when it
-    changes. Raises ``InvalidInput`` when the folder does not exist or ``addresses`` is wrong."""
+    ``addresses``: file with addresses of hosts that specs name (``address_map``). It is read again when it changes.
+    Raises ``InvalidInput`` when the folder does not exist or ``addresses`` is wrong."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class KeptFolder:
 
     @property
     def problems(self) -> bool:
-        """True if a file was wrong, or the folder unreadable, at the last ``look``; then ``jobs`` may be incomplete."""
+        """True if a file was wrong, or the folder unreadable, at the last ``look``. Then ``jobs`` may be incomplete."""
         return bool(self._problems)
 
     def look(self) -> None:
-        """Scan the folder; register, change and release jobs to match its files.
+        """Scan the folder, and register, change and release jobs so that they match its files.
 
-        The jobs of a wrong or unreadable file stay unchanged. An unreadable folder leaves all jobs unchanged. A scan of
-        1,000 files takes 3 ms."""
+        The jobs of a wrong or unreadable file stay unchanged. If the folder is unreadable, all jobs stay unchanged. A
+        scan of 1,000 files takes 3 ms."""
         now = self._clock()
         try:
             found = dict(self._files())
@@ -143,7 +143,7 @@ class KeptFolder:
             self._jobs.release(job_id)
 
     def _tell(self, name: str, problems: Iterable[str]) -> None:
-        """Log a file's problems once, until they change."""
+        """Log a file's problems if they differ from those at the last scan."""
         found = tuple(problems)
         if found and found != self._problems.get(name):
             for problem in found:

@@ -156,7 +156,7 @@ def _star(n: int, size: int) -> Steps:
 
 
 def _binomial_tree(n: int, size: int) -> Steps:
-    """Return the transfers of a binomial tree: in step k, the first 2^k ranks each send M to the rank 2^k further on."""
+    """Return the transfers of a binomial tree: in step k the first 2^k ranks send M to the ranks 2^k further on."""
     return tuple(
         [(i, i + d, size) for i in range(min(d, n - d))] for d in (1 << k for k in range((n - 1).bit_length()))
     )

@@ -1,8 +1,10 @@
-"""Find the training jobs among Kubernetes objects, and derive the job spec of each annotated one, or why there is none.
+"""Derive job specs from the objects of a Kubernetes cluster.
+
+Each annotated training job gets its spec, or a reason why it has none. A job is annotated with ``signalbox/announce``.
+This prefix is a single word, so it cannot be a domain that someone else owns.
 
 The functions read API objects in the form of their JSON. They follow the types of JobSet (v1alpha2), mpi-operator
-(MPIJob v2beta1), training-operator (PyTorchJob and MPIJob, v1) and Kubernetes (Job, batch/v1). A job is annotated with
-``signalbox/announce``. The prefix is a single word, so it cannot be a domain that someone else owns."""
+(MPIJob v2beta1), training-operator (PyTorchJob and MPIJob, v1) and Kubernetes (Job, batch/v1)."""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from signalbox.jobs.spec import MAX_ENDPOINTS, JobSpec
 from signalbox.spec_files import job_of_text
 
 Body: TypeAlias = Mapping[str, Any]
-"""An API object."""
+"""Object of the Kubernetes API, as parsed JSON."""
 
 Place: TypeAlias = tuple[str, ...]
 """Labels that identify a pod within its job, such as its role and its index."""
@@ -29,7 +31,7 @@ Place: TypeAlias = tuple[str, ...]
 WORKERS = "signalbox/workers"
 
 ENDED = {"Complete", "Completed", "Succeeded", "Failed"}
-"""Types of conditions, of any kind of job, after which no pod of the job runs."""
+"""Types of conditions that mean, in any kind of job, that none of its pods runs any more."""
 
 
 class JobKey(NamedTuple):
@@ -44,11 +46,11 @@ class JobKey(NamedTuple):
 class Kind:
     """Kind of training job.
 
-    - ``places``: yields the places of the pods in rank order, from the job's ``spec`` and the names in
-      ``signalbox/workers``; raises ``InvalidInput``
-    - ``ranks_per_pod``: returns the number of ranks per pod from the job's ``spec``, 1 by default
-    - ``versions``: versions of the API to watch, for a group whose preferred version may lack this kind; empty for the
-      version that the cluster prefers"""
+    - ``places``: function that yields the places of the pods in rank order, from the job's ``spec`` and the names in
+      ``signalbox/workers``; it raises ``InvalidInput``
+    - ``ranks_per_pod``: function that returns the number of ranks per pod, from the job's ``spec``; 1 by default
+    - ``versions``: versions of the API to watch; empty for the version that the cluster prefers, which may lack this
+      kind"""
 
     name: str
     group: str
@@ -70,7 +72,7 @@ class Kind:
 
 
 def stopped(job: Body) -> str:
-    """Return why none of the job's pods should run; empty when they should."""
+    """Return the reason why none of the job's pods should run; empty when they should run."""
     metadata, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
     if metadata.get("deletionTimestamp"):
         return "it is being deleted"
@@ -82,7 +84,7 @@ def stopped(job: Body) -> str:
 
 
 def place_of(pod: Body) -> tuple[JobKey, Place] | None:
-    """Return the job of a pod and the pod's place in it; None for a pod that belongs to no training job."""
+    """Return the training job to which a pod belongs, and the pod's place in it; None if it belongs to none."""
     metadata = pod["metadata"]
     labels: dict[str, str] = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
     index = labels.get("batch.kubernetes.io/job-completion-index", "")
@@ -146,7 +148,9 @@ def _replicas(spec: Body, field: str, role: str) -> int:
 
 
 def _processes(spec: Body) -> int:
-    """Return the ranks per pod; 1 for torchrun's ``auto``, ``cpu`` and ``gpu``, which depend on the machine."""
+    """Return the number of ranks per pod of a PyTorchJob.
+
+    It is 1 for torchrun's ``auto``, ``cpu`` and ``gpu``, whose number depends on the machine."""
     given = str(spec.get("nprocPerNode") or "")
     return int(given) if given.isdecimal() else 1
 
@@ -176,20 +180,20 @@ NETWORK = "signalbox/network"
 ANNOTATIONS = (ANNOUNCE, SPEC, NETWORK, WORKERS)
 
 NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
-"""Annotation of a pod with its networks, as Multus writes it (Network Plumbing Working Group, version 1.3)."""
+"""Annotation in which Multus writes the networks of a pod (Network Plumbing Working Group, version 1.3)."""
 
 MAX_JOB_ID = 63
 
 Addresses: TypeAlias = tuple[tuple[str, ...], ...]
-"""Addresses by network, and in each network by pod in rank order."""
+"""Addresses of the pods in each network; within a network, the pods are in rank order."""
 
 
 @dataclass(frozen=True)
 class Pod:
-    """Facts about a pod.
+    """Data of a pod that an announcement needs.
 
     - ``place``: its place in its job
-    - ``created``: creation time in the API's form, which sorts by time
+    - ``created``: creation time as text of the API; the order of these texts is that of the times
     - ``living``: whether it has neither ended nor is being deleted
     - ``addresses``: its addresses in the cluster's network; with ``hostNetwork`` the addresses of its node
     - ``networks``: value of its annotation ``NETWORK_STATUS``; empty without this annotation"""
@@ -205,7 +209,7 @@ class Pod:
 
     @classmethod
     def of(cls, body: Body) -> tuple[JobKey, Pod] | None:
-        """Return the key of the pod's job, and the pod; None for a pod that belongs to no training job."""
+        """Return the key of the pod's job, and the pod's data; None for a pod that belongs to no training job."""
         found = place_of(body)
         if found is None:
             return None
@@ -226,21 +230,21 @@ class Pod:
 
 @dataclass(frozen=True)
 class Ready:
-    """Outcome for a job whose pods all have their addresses."""
+    """Spec of a job whose pods all have their addresses."""
 
     spec: JobSpec
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Outcome for a job with pods that have no address yet; an earlier announcement stays."""
+    """Reason why a job cannot be announced yet: some pods have no address. An earlier announcement stays in force."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Idle:
-    """Outcome for a job that is not to be announced."""
+    """Reason why a job should not be announced."""
 
     why: str
 
@@ -249,9 +253,10 @@ Outcome: TypeAlias = Ready | Waiting | Idle
 
 
 def job_id(key: JobKey) -> str:
-    """Return an id that no other job of the cluster has: names in Kubernetes have no ``_``.
+    """Return the id under which a job is registered.
 
-    A name that is too long ends with a part of the SHA-256 of the whole name."""
+    It is unique in the cluster, because Kubernetes' names have no ``_``. A name that is too long ends with a part of
+    the SHA-256 of the whole name."""
     name = "_".join((key.namespace, key.kind.lower(), key.name))
     if len(name) <= MAX_JOB_ID:
         return name
@@ -260,7 +265,7 @@ def job_id(key: JobKey) -> str:
 
 
 def is_annotated(job: Body) -> bool:
-    """Return whether a job is annotated; False for a job that another training job, such as a JobSet, has made."""
+    """Return whether a job is annotated and not itself made by another training job, such as a JobSet."""
     owners = job["metadata"].get("ownerReferences") or ()
     part = any(owner.get("controller") and owner.get("kind") in KINDS for owner in owners)
     return not part and any(name.startswith(PREFIX) for name in _annotations(job))
@@ -269,8 +274,8 @@ def is_annotated(job: Body) -> bool:
 def announcement(key: JobKey, job: Body, pods: Iterable[Pod]) -> Outcome:
     """Return the spec to announce for a job, or why there is none. ``pods``: all known pods of the job.
 
-    Raises ``InvalidInput`` when the job's annotations are wrong, also before the job has pods, and when the objects do
-    not have the form of their kind: users of the cluster write them, and some definitions check little."""
+    Raises ``InvalidInput`` when the job's annotations are wrong, even before the job has pods. It is also raised when
+    an object has not the form of its kind: users of the cluster write them, and some definitions check little."""
     try:
         return _outcome(key, job, pods)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -321,16 +326,18 @@ def _names(text: str) -> list[str]:
 
 
 def _living(pods: Iterable[Pod], since: str) -> dict[Place, Pod]:
-    """Return the newest living pod of each place. Pods older than ``since`` belong to an earlier job of that name."""
+    """Return the newest living pod of each place.
+
+    Pods created before ``since`` belong to an earlier job of that name."""
     found = sorted((pod for pod in pods if pod.living and pod.created >= since), key=lambda pod: pod.created)
     return {pod.place: pod for pod in found}
 
 
 def _address(pod: Pod, network: str) -> str:
-    """Return a pod's address in the network, or in the cluster's network for an empty name.
+    """Return a pod's address in the network ``network``, or in the cluster's own network if ``network`` is empty.
 
-    The result is empty while the pod has no address there. Raises ``InvalidInput`` when it
-    has only addresses that jobs cannot name."""
+    The result is empty while the pod has no address there. Raises ``InvalidInput`` when job specs cannot contain any of
+    the pod's addresses."""
     addresses = _addresses_in(pod, network) if network else pod.addresses
     found = usable(addresses) or ""
     if addresses and not found:
@@ -341,7 +348,7 @@ def _address(pod: Pod, network: str) -> str:
 
 
 def _addresses_in(pod: Pod, network: str) -> tuple[str, ...]:
-    """Return a pod's addresses in a network; empty while its networks are unknown.
+    """Return a pod's addresses in a network; empty while the pod's networks are unknown.
 
     ``network``: NAMESPACE/NAME, or NAME in the pod's own namespace."""
     if not pod.networks:
@@ -358,7 +365,7 @@ def _addresses_in(pod: Pod, network: str) -> tuple[str, ...]:
 
 
 def _examples(pods: int, networks: int) -> Addresses:
-    """Return placeholders for unknown addresses, with which all other fields can be checked."""
+    """Return example addresses in place of unknown ones, so that all other fields of the spec can be checked."""
     numbers = range(1, pods + 1)
     return tuple(tuple(f"10.{rail}.{n >> 8}.{n & 255}" for n in numbers) for rail in range(networks))
 
@@ -368,7 +375,7 @@ def _examples(pods: int, networks: int) -> Addresses:
 
 @lru_cache(maxsize=64)
 def _job_spec(name: str, text: str, ranks_per_pod: int, addresses: Addresses) -> JobSpec:
-    """Return the job's spec; cached, because pods appear one after the other. Raises ``InvalidInput``."""
+    """Return the job's spec. It is cached, because each new pod causes another call. Raises ``InvalidInput``."""
 
     def completed(given: Mapping[str, Any]) -> Mapping[str, Any]:
         ranks = given.get("ranks_per_host", ranks_per_pod)
@@ -387,4 +394,4 @@ _KNOWN = {
     "hosts": "are the addresses of the pods: leave them out",
     "rails": f"are the addresses of the pods: leave them out, and name several networks in {NETWORK}",
 }
-"""Fields of a job spec that the cluster determines, each with the reason."""
+"""Fields of a job spec that the user must not give, because the cluster determines them; each with the reason."""

@@ -1,7 +1,8 @@
-"""Follow the jobs of a cluster: keep them registered, and report to their objects.
+"""Keep the jobs of a cluster registered, and report about them in events of their Kubernetes objects.
 
-``Following`` holds the annotated jobs and the pods of all training jobs. It receives objects that are added, changed or
-removed, and the ends of registrations. It keeps and releases jobs, and posts events. One thread makes all calls."""
+``Following`` has the annotated jobs, and the pods of all training jobs. It is told of each object that is added,
+changed or removed, and of each registration that ends. It then registers and releases jobs, and posts events. All calls
+must come from one thread."""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ Tell = Callable[[Body, bool, str, str], None]
 
 @dataclass
 class _Followed:
-    """A job that is followed.
+    """Job that is followed.
 
-    ``kept``: spec that is registered. ``reported``: reason and message of its latest event."""
+    - ``kept``: spec under which it is registered; None while it is not registered
+    - ``reported``: reason and message of its latest event"""
 
     body: Body
     kept: JobSpec | None = None
@@ -34,7 +36,7 @@ class _Followed:
 
 
 class Following:
-    """Jobs and pods of the cluster. ``keeper`` keeps the registrations; ``tell`` posts events."""
+    """Jobs and pods of the cluster. ``keeper`` keeps the jobs registered; ``tell`` posts events."""
 
     def __init__(self, keeper: Jobs, tell: Tell) -> None:
         self._keeper, self._tell = keeper, tell
@@ -76,11 +78,11 @@ class Following:
             del self._pods[key]
 
     def kept(self) -> list[tuple[str, Body]]:
-        """Return the kind and the object of each job that is kept registered."""
+        """Return the kind and the Kubernetes object of each job that is kept registered."""
         return [(key.kind, each.body) for key, each in self._jobs.items() if each.kept]
 
     def ended(self, name: str, why: Ended) -> None:
-        """Report the end of a registration to the object of its job."""
+        """Post an event about the end of a registration to the object of its job."""
         for key, followed in self._jobs.items():
             if job_id(key) == name and followed.kept:
                 text = _ENDS.get(why, f"job '{name}' is no longer kept registered: {why}")

@@ -1,4 +1,4 @@
-"""Kubernetes controller that follows the training jobs of a cluster, built with kopf.
+"""Kubernetes operator that keeps the training jobs of a cluster registered, built with kopf.
 
 It watches a Kubernetes API server, and passes objects to ``Following``. It writes only events to the cluster: no
 finalizers, no annotations and no patches."""
@@ -25,24 +25,24 @@ from signalbox.kubernetes.following import Following
 from signalbox.membership import Ended
 
 CHECK_S = 60.0
-"""Seconds between checks that kept jobs exist: kopf does not report objects deleted while it could not watch."""
+"""Seconds between checks whether registered jobs still exist: kopf misses deletions while it cannot watch."""
 CHECK_TIMEOUT_S = 10.0
 BACKOFFS_S = (1.0, 2.0, 5.0)
-"""Pauses in seconds after the first, second and third failure of a request; then kopf gives up."""
+"""Pauses in seconds after the first, second and third failure of a request. After the fourth, kopf gives up."""
 AGAIN_S = 10.0
-"""Seconds until kopf is started again after a failure."""
+"""Seconds until kopf is started again after it has failed."""
 
 log = logging.getLogger("signalbox")
 
 MakeKeeper = Callable[[Callable[[str, Ended], None]], Keeper]
-"""Function that makes a keeper; its argument is called when a registration ends."""
+"""Function that makes a keeper. Its argument is the function that the keeper calls when a registration ends."""
 
 
 def run(make_keeper: MakeKeeper, namespaces: Sequence[str] = ()) -> None:
-    """Follow the cluster until SIGTERM or SIGINT.
+    """Keep the cluster's jobs registered until SIGTERM or SIGINT.
 
-    ``namespaces``: namespaces to watch; empty for all. Jobs stay registered for the next process while their leases
-    last. Raises ``SignalboxError`` when no cluster is configured."""
+    ``namespaces``: namespaces to watch; empty for all. Afterwards jobs stay registered while their leases last, so that
+    the next process can continue. Raises ``SignalboxError`` when no cluster is configured."""
     operator = _Operator(make_keeper)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, operator.end)
@@ -64,7 +64,7 @@ class _Operator:
         self._context: contextvars.Context | None = None  # a handler's context, which kopf needs to post events
 
     def end(self, *_: object) -> None:
-        """Handle a signal in the main thread: stop watching."""
+        """Stop watching; called in the main thread by the handler of a signal."""
         if self._loop:
             self._loop.call_soon_threadsafe(self._signalled.set)
         else:
@@ -81,7 +81,9 @@ class _Operator:
             self._keeper.close()
 
     async def _watch(self, namespaces: Sequence[str]) -> None:
-        """Run kopf until a signal arrives. When kopf fails, registered jobs stay, and their leases are renewed."""
+        """Run kopf until a signal arrives, or until kopf fails.
+
+        Jobs stay registered meanwhile, and their leases are renewed."""
         try:
             await kopf.operator(
                 registry=self._registry(),
@@ -107,7 +109,7 @@ class _Operator:
         return registry
 
     def _login(self, **_: Any) -> kopf.ConnectionInfo:
-        """Read the credentials again when the API server refuses them: a pod's credentials are replaced every hour."""
+        """Read the credentials again, after the API server has refused them: a pod's credentials change every hour."""
         self._server = _server()
         return self._server
 
@@ -123,7 +125,7 @@ class _Operator:
         return job
 
     def _ended(self, job_id: str, why: Ended) -> None:
-        """Forward the end of a registration from a thread of the keeper."""
+        """Pass the end of a registration from a thread of the keeper to the thread of the event loop."""
         if self._loop and self._context:
             self._loop.call_soon_threadsafe(self._following.ended, job_id, why, context=self._context)
 
@@ -156,9 +158,9 @@ class _Operator:
 
 
 def _server() -> kopf.ConnectionInfo:
-    """Return the Kubernetes API server with credentials of this pod, else of the kubeconfig file.
+    """Return the Kubernetes API server with the credentials of this pod, or else of the kubeconfig file.
 
-    Raises ``SignalboxError``."""
+    Raises ``SignalboxError`` when there are no credentials, or they cannot be used."""
     settings = kopf.OperatorSettings()
     try:
         found = kopf.login_with_service_account(settings=settings) or kopf.login_with_kubeconfig(settings=settings)
