@@ -1,9 +1,9 @@
-"""Membership of one job: its registration, its lease, and its reports. Module ``rounds`` provides the thread.
+"""Registration of one job: its lease, its changes and its reports. Module ``rounds`` provides the thread.
 
-Each round makes calls to the controller, and returns how many seconds later the next one is due. No error of the
-controller leaves this module. Failed calls are repeated after growing pauses. The job is registered again when its
-lease has run out, and the latest iterations are kept until they are reported. A job that another registration has taken
-over is left to that registration."""
+Each round makes calls to the controller, and returns how many seconds later the next round is due. Errors of the
+controller are handled here, and not raised. Failed calls are repeated after growing pauses. The job is registered again
+when its lease has run out, and the latest iterations are stored until they are reported. A job that another
+registration has taken over is not registered again."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from signalbox.rounds import FIRST_PAUSE_S, pause_after
 MIN_PAUSE_S = 0.1
 RENEWALS_PER_LEASE = 4
 LEAST_LEFT = 0.1
-"""Smallest fraction of the lease duration that is assumed to remain right after a renewal."""
+"""Smallest remaining time of a lease that is believed after a renewal, as a fraction of the lease duration."""
 MAX_PAUSE_S = 30.0
 """Longest pause between rounds in seconds.
 
-Each call to a controller that accepts connections but does not answer takes 27 ms of processor time: 0.1 % at one call
-per 20 s."""
+A call to a controller that accepts connections but does not answer takes 27 ms of processor time. At one call per 20 s
+this is 0.1 % of a processor."""
 TRIES_PER_LEASE = 6
 """Number of attempts per lease duration while calls fail.
 
-Once no answer has arrived for a whole lease duration, pauses may grow to ``MAX_PAUSE_S``."""
+After a whole lease duration without an answer, pauses may grow to ``MAX_PAUSE_S``."""
 UP_TO_OTHERS = (AlreadyExists, Conflict, Exhausted, HostNotAllowed, NotFound)
-"""Errors that may vanish when other jobs end, when an operator grants hosts, or with the next request."""
+"""Errors that may not recur: other jobs may end, an operator may allow hosts, or the next request may differ."""
 ID_TAKEN = (
     "the id belongs to another registration; the job is announced when that registration ends, or now with take_over "
     "(signalbox run --take-over)"
@@ -61,11 +61,11 @@ log = logging.getLogger("signalbox")
 class Ended(StrEnum):
     """Reason why a job is no longer kept registered.
 
-    - ``left``: this program left it
+    - ``left``: this program has deregistered it
     - ``taken_over``: another registration has the job's id
-    - ``deregistered``: an operator ended it
-    - ``refused``: the announcement was wrong
-    - ``forked``: this process is a child of the one that joined"""
+    - ``deregistered``: an operator has ended it
+    - ``refused``: the announcement is wrong
+    - ``forked``: this process is a forked child; the job belongs to its parent"""
 
     LEFT = "left"
     TAKEN_OVER = "taken_over"
@@ -75,7 +75,9 @@ class Ended(StrEnum):
 
 
 ENDS = {Gone.JOB_TAKEN_OVER: Ended.TAKEN_OVER, Gone.JOB_DEREGISTERED: Ended.DEREGISTERED}
-"""End of the membership for each reason why a job does not exist; no such job is registered again."""
+"""End of the membership, by the API's reason why a job does not exist.
+
+For other reasons the job is registered again."""
 
 
 class Controller(Protocol):
@@ -93,27 +95,29 @@ class Controller(Protocol):
 
 
 class Change(NamedTuple):
-    """New spec of a job, and the lease token of its registration."""
+    """New spec that the controller has not accepted yet, and the lease token of the job's registration."""
 
     spec: JobSpec
     lease_token: str
 
 
 class Membership:
-    """Registration of one job.
+    """Registration of one job, and its renewal.
 
-    - ``connect``: makes a client; it is called again after every failure
-    - ``connections``: returns the job's connections, None while they are unknown; used only if the job reports them
+    - ``connect``: function that makes a client; it is called again after every failure
+    - ``connections``: function that returns the job's connections, or None while they are unknown; called only if the
+      job reports them
     - ``take_over``: whether the first registration ends another one that has the job's id
     - ``on_end``: called once with the reason when the membership ends
     - ``on_contact``: called when ``in_touch`` changes
-    - ``hands_over``: whether a take-over by a better announcement is expected, and is logged without a warning
-    - ``token``: lease token of a registration that an earlier process made
+    - ``hands_over``: whether another registration with a better announcement is expected, so that its take-over is
+      logged without a warning
+    - ``token``: lease token of a registration that an earlier process has made
     - ``on_token``: called with the lease token of each registration made here
     - ``report_s``: longest pause in seconds between two rounds of calls, for a job that reports
 
     Any thread may use ``report``, ``update``, ``change``, ``try_again``, ``release`` and ``cancel``. All other methods
-    are for one thread at a time."""
+    must be called by one thread at a time."""
 
     def __init__(
         self,
@@ -135,12 +139,12 @@ class Membership:
         self._try_again = False
         self.registered = False
         self.in_touch = False
-        """True if the latest calls succeeded."""
+        """True if the controller answered the latest calls."""
         self.first_error: Exception | None = None
         self.tried = threading.Event()
-        """Set after the first round that was answered or failed for good.
+        """Event that is set after the first round, unless the round failed because an answer came too late.
 
-        ``first_error`` is then the error that kept that round from registering the job."""
+        If that round did not register the job, ``first_error`` is the reason."""
         self._connect = connect
         self._connections = connections
         self._take_over = take_over
@@ -164,31 +168,33 @@ class Membership:
         self._cancelled = False
 
     def report(self, iteration: IterationTime) -> None:
-        """Keep an iteration for the next round; return at once, from any thread.
+        """Store an iteration, to be reported in the next round; return at once, from any thread.
 
-        Indices ascend, except between threads that report at the same time."""
+        Indices must ascend, except between threads that report at the same time."""
         self._reported.append(iteration)
 
     def update(self, spec: JobSpec) -> None:
-        """Announce this spec from the next round on. An unfinished release is cancelled.
+        """Announce this spec from the next round on, and no longer try to release the job.
 
         Returns at once; may be called from any thread."""
         self._spec, self._releasing = spec, False
 
     @property
     def change(self) -> Change | None:
-        """Change that the controller has not accepted yet, refused or not; may be read from any thread."""
+        """Change that the controller has not accepted yet, even if it has refused it; None without one.
+
+        Any thread may read it."""
         spec, waits = self._spec, self.registered and not self._releasing
         return Change(spec, self._token) if waits and spec is not self._announced else None
 
     def try_again(self) -> None:
-        """Announce the spec again in the next round, even if it was refused because of other jobs.
+        """Announce the spec again in the next round, even if the controller refused it because of other jobs.
 
         Returns at once; may be called from any thread."""
         self._try_again = True
 
     def release(self) -> None:
-        """Deregister the job in the next rounds, until a call succeeds or the lease has run out.
+        """Deregister the job. Attempts are repeated in further rounds until one succeeds or the lease has run out.
 
         Returns at once; may be called from any thread."""
         self._releasing = True
@@ -198,7 +204,9 @@ class Membership:
         self._renew_at = 0.0
 
     def round(self, now: float) -> float | None:
-        """Make one round of calls; return the seconds until the next round, or None after the last one."""
+        """Make one round of calls. Return the seconds until the next round, or None if this was the last one.
+
+        ``now``: monotonic time in seconds."""
         self._heard = self._heard or now
         if self._releasing:
             return self._released(now)
@@ -222,7 +230,9 @@ class Membership:
                 self._logged.clear()
 
     def leave(self) -> None:
-        """Report the remaining iterations and release the job. Without an answer, its lease runs out."""
+        """Report the remaining iterations and deregister the job.
+
+        If the controller does not answer, the lease runs out."""
         with suppress(Exception):
             if self.registered:
                 controller = self._controller = self._controller or self._connect()
@@ -233,7 +243,7 @@ class Membership:
         self._hang_up()
 
     def cancel(self) -> None:
-        """Abort the calls that are under way, from any thread, and make no more."""
+        """Abort the calls that are under way, and prevent further calls. May be called from any thread."""
         self._cancelled = True
         self._hang_up()
 
@@ -265,11 +275,13 @@ class Membership:
             self._send_connections(controller)
 
     def _name_registration(self) -> None:
-        """Choose request id and spec of the next registration; a repetition after a lost answer uses both again."""
+        """Choose the request id and the spec of the next registration.
+
+        If an answer is lost, the call is repeated with both unchanged."""
         self._request_id, self._begins_as = str(uuid4()), self._wanted()
 
     def _wanted(self) -> JobSpec:
-        """Return the spec to announce, without a change that the controller has refused."""
+        """Return the spec to announce: the newest one, or the one in force if the controller has refused the newest."""
         return self._announced if self._announced and self._spec is self._not_taken else self._spec
 
     def _register(self, controller: Controller) -> None:
@@ -306,7 +318,7 @@ class Membership:
             self._announced = spec
 
     def _released(self, now: float) -> float | None:
-        """Try to deregister the job; return the pause until the next attempt, or None, as ``round`` does."""
+        """Try to deregister the job. Return the pause in seconds until the next attempt, or None when there is none."""
         self.registered = False
         if not self._token:
             return None
@@ -345,7 +357,7 @@ class Membership:
 
     @contextmanager
     def _left_out(self, what: str) -> Iterator[None]:
-        """Skip reports that the controller refuses as invalid, because it would refuse them again."""
+        """Skip a report that the controller refuses as invalid, because it would refuse the report again."""
         try:
             yield
         except InvalidInput as error:
@@ -354,7 +366,9 @@ class Membership:
             self._refused.add(what)
 
     def _after(self, error: Exception, now: float) -> float | None:
-        """Return the pause in seconds after an error, or None when the membership is over."""
+        """Handle the error of a round.
+
+        Return the pause in seconds until the next round, or None when the membership is over."""
         if self._cancelled:
             return None
         if why := self._end_by(error):
@@ -383,7 +397,7 @@ class Membership:
         return pause_after(self._failures, min(MAX_PAUSE_S, most_s))
 
     def _end_by(self, error: Exception) -> Ended | None:
-        """Return how the error ends the membership, or None when the next round tries again."""
+        """Return the reason if the error ends the membership; None if the next round tries again."""
         if isinstance(error, NotFound):
             return ENDS.get(error.reason)
         if isinstance(error, AlreadyExists | WrongLeaseToken) and self._token:
@@ -393,7 +407,7 @@ class Membership:
         return Ended.REFUSED if refused else None
 
     def _log_once(self, error: Exception) -> None:
-        """Log an error once per outage and kind."""
+        """Log an error, unless an error of its kind has been logged since the controller last answered."""
         kind = Unreachable if isinstance(error, Unreachable) else type(error)
         if kind not in self._logged:
             answered = isinstance(error, UP_TO_OTHERS) and not self.registered

@@ -1,8 +1,9 @@
 """Sockets of a library inside a program that manages its file descriptors itself.
 
-A program may close all descriptors, or move its output to a descriptor that was free. Then a socket's number belongs to
-another file, which the library must neither write to nor close. This module detects the change, and gives its
-sockets high numbers: new files of the program get the lowest free numbers, and 0 to 2 are its input and output."""
+A program may close all descriptors, or move its output to a descriptor that was free. A descriptor of the library then
+belongs to another file, which the library must neither write to nor close. This module detects the change. It also
+gives its sockets high numbers: new files of the program get the lowest free numbers, and 0 to 2 are its input and
+output."""
 
 from __future__ import annotations
 
@@ -16,18 +17,19 @@ from contextlib import suppress
 from typing import Any
 
 ABOVE_ALL = 1024
-"""Lowest descriptor that does not fit into the sets of select(2); every socket here is below it."""
+"""Descriptors of these sockets are below this number, because the sets of select(2) have no larger ones."""
 AT_MOST = 64
-"""Number of the highest descriptors that are tried first for these sockets; each client needs one."""
+"""Number of the highest descriptors that are tried first. Each client needs one."""
 
 
 class OwnSocket(socket.socket):
     """Socket that raises ``OSError`` once its descriptor belongs to another file.
 
-    ``recv`` and ``sendall`` also notice a change during their wait: they never wait inside their system calls."""
+    ``recv`` and ``sendall`` also notice a change while they wait, because they wait in poll(2), not in recv(2) or
+    send(2)."""
 
     def __init__(self, of: socket.socket) -> None:
-        """Duplicate the socket ``of`` to a high descriptor, and close ``of`` in any case.
+        """Make a duplicate of the socket ``of`` with a high descriptor. ``of`` is closed in any case.
 
         Raises ``OSError`` when no descriptor is free."""
         with of:
@@ -97,7 +99,7 @@ def pair(kind: socket.SocketKind = socket.SOCK_STREAM) -> tuple[OwnSocket, OwnSo
 
 
 def _high(descriptor: int) -> int:
-    """Return a duplicate of the descriptor with a high number."""
+    """Return a duplicate of the descriptor with a high number. Raises ``OSError`` when no number is free."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = ABOVE_ALL if soft == resource.RLIM_INFINITY else min(soft, ABOVE_ALL)
     for least in (limit - AT_MOST, 3):

@@ -4,8 +4,8 @@ This module owns one ``atexit`` function, the fork handler, and the action of SI
 program with its own handler keeps it; its jobs are then released when it exits.
 
 SIGTERM still ends the process, even while its first thread waits inside a library, where no Python handler would run. A
-thread notices the signal through ``signal.set_wakeup_fd``, releases the jobs, and ends the process by the signal's
-default action."""
+separate thread notices the signal through ``signal.set_wakeup_fd``, releases the jobs, and ends the process by the
+signal's default action."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from signalbox.rounds import LEAVE_S, start_deaf
 _CREDENTIALS = struct.Struct("=iii")
 """Layout of ``struct ucred``: process, user, group (unix(7))."""
 _STOP, _CALLED = b"\0", b"\xff"
-"""Bytes sent to the thread of ``_Sigterm``, besides numbers of signals.
+"""Bytes that this process sends to the thread of ``_Sigterm``. Python sends the numbers of signals as well.
 
-The signal handler writes ``_CALLED``, ``restore`` writes ``_STOP``."""
+``restore`` sends ``_STOP``, the signal handler sends ``_CALLED``."""
 
 
 class Held(Protocol):
-    """Something to release when the process ends.
+    """Object that must be released when the process ends, such as a joined job.
 
-    - ``begin_leaving`` returns at once
-    - ``end_leaving`` returns when the thing has been released, or after ``timeout_s`` seconds
-    - ``forget`` is the only method called in a forked child: threads that exist only in the parent may hold locks"""
+    - ``begin_leaving``: begins the release and returns at once
+    - ``end_leaving``: returns when the object has been released, or after ``timeout_s`` seconds
+    - ``forget``: the only method that is called in a forked child, because locks may belong to threads of the parent"""
 
     def begin_leaving(self) -> None: ...
     def end_leaving(self, timeout_s: float) -> None: ...
@@ -52,7 +52,9 @@ _sigterm: _Sigterm | None = None
 
 
 def hold(thing: Held) -> None:
-    """Release the thing when the process ends. Only the first thread of a program can set the action of SIGTERM."""
+    """Release the object when the process ends.
+
+    Only in the first thread does this call also set the action of SIGTERM."""
     global _handlers_set, _ends_as_child, _sigterm
     with _once:
         if not _handlers_set:
@@ -69,7 +71,9 @@ def hold(thing: Held) -> None:
 
 
 def let_go(thing: Held) -> None:
-    """Forget a thing that has been released; after the last one, restore SIGTERM if this is the first thread."""
+    """Stop holding an object that has been released.
+
+    After the last one, restore SIGTERM if this is the first thread."""
     global _sigterm
     with _once:
         _held.discard(thing)
@@ -84,7 +88,7 @@ def holds_any() -> bool:
 
 
 def release_all() -> None:
-    """Release all held things in parallel; return when they are released, or after ``LEAVE_S``."""
+    """Release all objects at the same time. Return when they are released, or after ``LEAVE_S``."""
     deadline = time.monotonic() + LEAVE_S
     held = tuple(_held)
     for thing in held:
@@ -100,13 +104,13 @@ def _at_exit() -> None:
 
 
 def _end_of_child() -> Any:
-    """Return the module whose finalizers a ``multiprocessing`` child runs instead of ``atexit``; None elsewhere."""
+    """Return the module with the finalizers that a ``multiprocessing`` child runs in place of ``atexit``; else None."""
     process = sys.modules.get("multiprocessing.process")
     return sys.modules.get("multiprocessing.util") if process and process.parent_process() else None
 
 
 def _forget_all() -> None:
-    """Forget all held things in a forked child, without releasing them."""
+    """Stop holding all objects in a forked child, without releasing them."""
     global _once, _ends_as_child, _sigterm
     _once = threading.Lock()
     _ends_as_child = False
@@ -124,7 +128,7 @@ def _is_first_thread() -> bool:
 
 
 class _Sigterm:
-    """Action of SIGTERM, set by the first thread and in force until ``restore``.
+    """Action of SIGTERM that releases all objects first. The first thread sets it; it is in force until ``restore``.
 
     Raises ``ImportError``, ``OSError`` and ``RuntimeError`` when it cannot be set."""
 
@@ -146,7 +150,7 @@ class _Sigterm:
         signal.signal(signal.SIGTERM, self._handle)
 
     def restore(self) -> None:
-        """Restore the default action; called in the first thread."""
+        """Restore the default action of SIGTERM. Must be called in the first thread."""
         if signal.getsignal(signal.SIGTERM) == self._handle:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self._former_fd == -1:
@@ -156,22 +160,22 @@ class _Sigterm:
         self._write(_STOP)
 
     def close(self) -> None:
-        """Close the sockets; the thread does this after ``restore``."""
+        """Close the sockets. Except in a forked child, only the thread of this object does this."""
         self._noticed.close()
         self._notice.close()
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        """Record the signal without taking a lock, because the interrupted thread may hold that lock.
+        """Record the signal. No lock is taken, because the interrupted thread may have it.
 
-        A handler that the program sets later may call this handler as the earlier action."""
+        Python calls this handler, and so may a handler that the program sets later."""
         self._received = True
         self._write(_CALLED)
 
     def end_if_received(self) -> None:
-        """End the process by SIGTERM if it received the signal; called in the first thread after the release.
+        """End the process by SIGTERM if it has received the signal. Called in the first thread after the release.
 
-        A call that the signal interrupted may end the program before the thread does. Then the exit status must still
-        differ from the status of a program that has finished its work."""
+        A call that the signal interrupted may end the program before the thread of this object does. The exit status
+        must then still show the signal."""
         if self._received:
             self._end()
 
@@ -205,7 +209,7 @@ class _Sigterm:
 
 
 def _writer(ancillary: list[tuple[int, int, bytes]]) -> int | None:
-    """Return the id of the process that wrote a message."""
+    """Return the id of the process that sent a message; None when it is not known."""
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             return int(_CREDENTIALS.unpack_from(data)[0])

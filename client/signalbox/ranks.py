@@ -1,10 +1,10 @@
 """Exchange data between the ranks of one program, and announce the job; independent of the communication library.
 
 ``endpoints_of``, ``groups_of`` and ``gradients_of`` make the fields of a job spec from a ``RankReport`` per rank,
-ordered by rank. ``Marks`` finds whole iterations. ``Exchange`` brings the recorded calls of each rank to rank 0 through
-the key-value store of the program. Each rank has one thread for this; the thread ends when rank 0 has derived the
-traffic of the job. No call of the program waits for the thread. Ranks need not reach a window of iterations at the same
-time, or at all. The first window is early, and the next window corrects its result."""
+ordered by rank. ``Marks`` counts iterations. ``Exchange`` sends the recorded calls of each rank to rank 0 through the
+program's key-value store. Each rank has one thread for this, which ends when rank 0 has derived the traffic of the job.
+The program itself never waits for the thread. Ranks need not reach a window of iterations at the same time, or at all.
+The first window is early, and the result of a later window corrects it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ from signalbox.rounds import Rounds
 
 UNNAMED = "group"
 MAX_NAME = 48
-"""Largest number of characters of a group's name, before a number is appended."""
+"""Largest number of characters of a group's name, without an appended number."""
 
 
 class Group(NamedTuple):
-    """A process group. ``ranks``: ranks of the job, in the group's order."""
+    """A process group. ``ranks``: its members as ranks of the job, in the group's order."""
 
     name: str
     ranks: tuple[int, ...]
 
 
 class Gradients(NamedTuple):
-    """Gradients of a model that ``ranks`` all-reduce once per iteration. ``bytes``: total size of the gradients."""
+    """Gradients of a model that ``ranks`` all-reduce once per iteration.
+
+    ``bytes``: size of all gradients of the model."""
 
     ranks: tuple[int, ...]
     bytes: int
@@ -45,13 +47,13 @@ class Gradients(NamedTuple):
 
 @dataclass(frozen=True)
 class RankReport:
-    """Report of one rank.
+    """Data of one rank, from which the job spec is made.
 
     - ``endpoint``: its address
     - ``groups``: process groups that it belongs to
     - ``gradients``: gradients of its models
     - ``problem``: why the job cannot be announced; empty when it can
-    - ``key``: random key of the rank; the key of rank 0 names this announcement"""
+    - ``key``: random text; that of rank 0 identifies this announcement in the key-value store"""
 
     endpoint: str | None = None
     groups: tuple[Group, ...] = ()
@@ -61,7 +63,9 @@ class RankReport:
 
 
 def endpoints_of(reports: Sequence[RankReport]) -> list[str]:
-    """Return one address per rank. Raises ``InvalidInput`` for the first rank without an address or with a problem."""
+    """Return the address of each rank.
+
+    Raises ``InvalidInput`` for the first rank with a problem or without an address."""
     for rank, one in enumerate(reports):
         if one.problem:
             raise InvalidInput.of(f"rank {rank}", one.problem)
@@ -76,7 +80,9 @@ def endpoints_of(reports: Sequence[RankReport]) -> list[str]:
 
 
 def groups_of(reports: Iterable[RankReport]) -> list[Group]:
-    """Return each group of at least two ranks once, ordered by its ranks. Equal names get a number appended."""
+    """Return each group of at least two ranks once, ordered by its ranks.
+
+    Groups with the same name get numbers appended."""
     names: dict[tuple[int, ...], str] = {}
     for group in chain.from_iterable(one.groups for one in reports):
         if len(group.ranks) > 1 and names.get(group.ranks, UNNAMED) == UNNAMED:
@@ -95,9 +101,9 @@ def groups_of(reports: Iterable[RankReport]) -> list[Group]:
 
 
 def gradients_of(reports: Sequence[RankReport], groups: Sequence[Group]) -> dict[str, Any]:
-    """Return the fields ``collectives`` and ``library`` if the groups can send only gradients, else no fields.
+    """Return the fields ``collectives`` and ``library`` if gradients are all that the groups send, else no fields.
 
-    If the groups may send more, the job's traffic must be observed first."""
+    If the groups may send more, the job's traffic must be measured first."""
     sizes: dict[tuple[int, ...], int] = {}
     for one in reports:
         for ranks in {gradients.ranks for gradients in one.gradients}:
@@ -120,15 +126,16 @@ def gradients_of(reports: Sequence[RankReport], groups: Sequence[Group]) -> dict
 
 
 def library_named(backends: Iterable[str]) -> str:
-    """Return the library of process groups with these backends; generic for several or unknown ones."""
+    """Return the library of process groups with these backends; generic if they are several or unknown."""
     found = {"openmpi" if backend == "mpi" else backend for backend in backends}
     return found.pop() if len(found) == 1 and found <= set(Library) else Library.GENERIC
 
 
 class Window(NamedTuple):
-    """Window of iterations to evaluate.
+    """Window of iterations whose traffic is evaluated.
 
-    ``start``: number of iterations before the window. ``provisional``: whether the traffic may change afterwards."""
+    - ``start``: number of iterations before the window
+    - ``provisional``: whether the traffic may change afterwards"""
 
     start: int
     iterations: int
@@ -141,7 +148,7 @@ class Window(NamedTuple):
 
 
 WINDOWS = (Window(0, 1, provisional=True), Window(2, 2), Window(10, 2), Window(50, 2))
-"""Windows of iterations that are evaluated one after the other, until one yields the job's traffic.
+"""Windows of iterations. They are evaluated one after the other, until one yields the job's final traffic.
 
 The first iterations differ from later ones: gradient buckets are rebuilt, and optimizers allocate their state. The
 traffic of the first iteration is good enough for routes until more is known. Later windows serve jobs whose earlier
@@ -151,8 +158,8 @@ windows could not be evaluated."""
 class Marks:
     """Ends of iterations, in ns since 1970.
 
-    ``on_window``: called when a window is complete, in the thread that marks. ``now_ns``: begin of the first
-    iteration."""
+    - ``on_window``: called when a window is complete, in the thread that calls ``mark``
+    - ``now_ns``: begin of the first iteration"""
 
     def __init__(self, on_window: Callable[[], object], now_ns: int) -> None:
         self._on_window = on_window
@@ -169,33 +176,37 @@ class Marks:
             self._on_window()
 
     def window(self, number: int) -> tuple[int, int] | None:
-        """Return begin and end of a window, in ns since 1970, or None while it is incomplete.
+        """Return begin and end of the window with this number, in ns since 1970; None while it is incomplete.
 
-        Ranks that have made the same number of iterations have the same iterations in each window."""
+        A window has the same iterations on all ranks that have made the same number of iterations."""
         window = WINDOWS[number]
         return (self._ends_ns[window.start], self._ends_ns[window.end]) if self.count >= window.end else None
 
 
 POLL_S = 1.0
-"""Longest pause in seconds between polls; earlier pauses are as long as the wait so far."""
+"""Longest pause in seconds between two polls of the store. Earlier pauses are as long as the wait so far."""
 LEAST_POLL_S = 0.1
 IDLE_S = 3600.0
-"""Longest pause in seconds while a window is incomplete; its completion ends the pause."""
+"""Longest pause in seconds while no window is complete. The end of a window also ends the pause."""
 GIVE_UP_S = 600.0
-"""Seconds after its own window that rank 0 waits for the other ranks' windows, which end at about the same time."""
+"""Seconds for which rank 0, after its own window, waits for the windows of the other ranks.
+
+The windows of all ranks end at about the same time."""
 
 log = logging.getLogger("signalbox")
 
 Record = Callable[[int, int], Mapping[str, Any]]
-"""Function that returns the calls between two times (ns since 1970), as in a dump of the flight recorder.
+"""Function that returns the calls between two times (ns since 1970), in the form of a flight recorder's dump.
 
 The function may raise ``InvalidInput``."""
 Understand = Callable[[Mapping[int, Any], Window], object]
-"""Function that evaluates the recorded calls of all ranks in a window, by rank; it may raise ``InvalidInput``."""
+"""Function that evaluates the calls of all ranks in a window. It receives the calls by rank, and the window.
+
+The function may raise ``InvalidInput``."""
 
 
 class Store(Protocol):
-    """The methods of ``torch.distributed.Store`` that are called."""
+    """The methods of ``torch.distributed.Store`` that ``Exchange`` calls."""
 
     def set(self, key: str, value: bytes, /) -> object: ...
     def get(self, key: str, /) -> bytes: ...
@@ -203,9 +214,11 @@ class Store(Protocol):
 
 
 class Exchange:
-    """Exchange of recorded calls for one job.
+    """Exchange of recorded calls for one job, on one rank.
 
-    ``key``: prefix of all its keys in the store. ``on_end``: called when recording is over."""
+    - ``key``: prefix of all keys in the store for this announcement
+    - ``record``: returns this rank's calls; ``understand``: evaluates the calls of all ranks on rank 0
+    - ``on_end``: called when recording is over"""
 
     def __init__(
         self,
@@ -227,14 +240,14 @@ class Exchange:
         self.marks = Marks(self._rounds.hurry, time.time_ns())
 
     def start(self) -> None:
-        """Start the thread. Raises ``RuntimeError`` when no further thread is possible."""
+        """Start the thread. Raises ``RuntimeError`` when the system allows no further thread."""
         self._rounds.start()
 
     def begin_leaving(self) -> None:
         self._rounds.leave()
 
     def end_leaving(self, timeout_s: float) -> None:
-        """Wait for the thread, which must not be inside the store when the interpreter ends."""
+        """Wait until the thread has ended: it must not use the store while the interpreter ends."""
         self._rounds.join(timeout_s)
 
     def _round(self) -> float | None:
@@ -247,7 +260,9 @@ class Exchange:
             return None
 
     def round(self, now: float) -> float | None:
-        """Do one round; return the seconds until the next round, or None after the last one."""
+        """Send the calls of complete windows to rank 0, which evaluates them.
+
+        Returns the seconds until the next round, or None after the last round. ``now``: monotonic time in seconds."""
         while self._recorded < len(WINDOWS) and (window := self.marks.window(self._recorded)):
             if self._recorded and self._store.check([f"{self._key}/done"]):
                 return None

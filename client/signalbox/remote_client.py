@@ -1,14 +1,16 @@
 """Client for a training process; a separate process (``client_process``) makes its calls to the controller.
 
 gRPC is unsafe in a process that forks, as data loaders do: gRPC can crash the child, end the process by a signal, or
-leave a child that uses gRPC waiting for ever. So the training process does not load gRPC. (grpclib 0.4.9 in a thread
-does not replace it: a program that closes all descriptors ends its event loop.) One other process serves all clients of
-this process, over one socket per client. Calls return answers, or raise the errors of ``signalbox.client.Client``.
+let a child that uses gRPC wait for ever. So the training process does not load gRPC. (Replacing gRPC by grpclib 0.4.9
+in a thread does not help: a program that closes all descriptors ends its event loop.) One separate process serves all
+clients of the training process, over one socket per client. Calls return answers, or raise the errors of
+``signalbox.client.Client``.
 
-The other process ends when this process ends. It notices that the control socket is closed, whose other side only this
-process has. It also watches this process's id, because children that C code forks keep that side open. The other
-process is not a child of this process, so a program that waits for all children does not wait for it. It inherits no
-descriptors of the program, so readers of the program's output see the end of that output."""
+The separate process ends when the training process ends. It then finds the control socket closed, whose other end only
+the training process has. It also watches the id of the training process, because children that C code forks keep that
+end open. The separate process is not a child of the training process, so a program that waits for all its children does
+not wait for it. It inherits no descriptors of the program, so readers of the program's output see the end of that
+output."""
 
 from __future__ import annotations
 
@@ -36,13 +38,13 @@ if TYPE_CHECKING:
     from signalbox.credentials import Credentials
 
 START_S = 20.0
-"""Time-out in seconds for the start of the process that makes the calls."""
+"""Time-out in seconds for the start of the separate process."""
 MARGIN_S = 1.0
-"""Seconds added to the time-out of a call, to forward the call and to find the cause of its failure."""
+"""Seconds added to the time-out of a call, for forwarding the call and finding the cause of its failure."""
 
 _LENGTH = struct.Struct("=I")
 _OPTIONS = ("-P", "-S", *(("-E",) if sys.flags.ignore_environment else ()))
-"""Options of the interpreter. ``-S`` leaves out ``site``, which runs code meant for the program, such as a join."""
+"""Options of the separate interpreter. ``-S`` omits ``site``, which may run code of the program, even a join."""
 # The process first closes the program's descriptors, such as pipes whose readers wait for their end. Then it sets the
 # search path of its modules, without the working directory.
 _START = """
@@ -70,7 +72,9 @@ class Announced:
 
 
 def send(to: socket.socket, message: object) -> None:
-    """Send a message. When the other side is closed, raises ``OSError``, never SIGPIPE, which may end a program."""
+    """Send a message.
+
+    Raises ``OSError`` when the other side is closed; SIGPIPE, which may end a program, is prevented."""
     data = pickle.dumps(message)
     to.sendall(_LENGTH.pack(len(data)) + data, socket.MSG_NOSIGNAL)
 
@@ -81,7 +85,7 @@ def receive(of: socket.socket) -> Any:
 
 
 def receive_packed(of: socket.socket) -> bytes:
-    """Return the next message, still pickled. Raises ``EOFError`` as ``receive`` does."""
+    """Return the next message without unpickling it. Raises ``EOFError`` when the other side is closed."""
     (length,) = _LENGTH.unpack(_read(of, _LENGTH.size))
     return _read(of, length)
 
@@ -97,7 +101,7 @@ def _read(of: socket.socket, length: int) -> bytes:
 
 
 def _answer(of: socket.socket) -> Any:
-    """Return the next message of the process that makes the calls; raise the message if it is an error."""
+    """Return the next message from the separate process. If the message is an error, raise it."""
     answer = receive(of)
     if isinstance(answer, Exception):
         raise answer
@@ -108,7 +112,7 @@ def _answer(of: socket.socket) -> Any:
 
 
 class _Process:
-    """The process that makes the calls; there is at most one per program. A forked child begins without one."""
+    """The separate process that makes the calls. A program has at most one; a forked child begins without one."""
 
     def __init__(self) -> None:
         self._starting = threading.Lock()
@@ -116,7 +120,7 @@ class _Process:
         self._sockets: WeakSet[OwnSocket] = WeakSet()
 
     def connect(self) -> OwnSocket:
-        """Return a socket that the process serves; start the process when there is none.
+        """Return a socket for a new client, which the separate process serves. Start this process when there is none.
 
         Raises ``SignalboxError`` and ``OSError``."""
         with self._starting:
@@ -129,15 +133,15 @@ class _Process:
         raise SignalboxError("the process that calls the controller ended right after its start")
 
     def end(self) -> None:
-        """End the process that makes the calls; return at once.
+        """End the separate process; return at once.
 
-        If it is still starting, it ends when this process ends."""
+        If it is still starting, it ends when the training process ends."""
         if self._starting.acquire(blocking=False):
             self._hang_up()
             self._starting.release()
 
     def forget(self) -> None:
-        """Close all sockets in a forked child."""
+        """Close all sockets in a forked child, so that it can start its own separate process."""
         self._starting = threading.Lock()
         self._hang_up()
         for each in self._sockets:
@@ -186,10 +190,10 @@ class _Process:
 
 
 def _spawned(theirs: socket.socket) -> int:
-    """Start a helper that starts the other process and ends; return the helper's id.
+    """Start a helper that starts the separate process and then ends. Return the helper's process id.
 
-    The helper shares this process's memory until it runs its own program, so nothing is copied and no fork handler is
-    called. It blocks all signals."""
+    The helper shares the memory of the training process until it runs its own program, so nothing is copied and no fork
+    handler is called. It blocks all signals."""
     here = str(Path(__file__).parents[1])
     paths = [path for path in sys.path if isinstance(path, str) and path]
     argv = [sys.executable, *_OPTIONS, "-W", "ignore", "-c", _START, str(os.getpid()), *paths, here]
@@ -206,14 +210,14 @@ os.register_at_fork(after_in_child=_process.forget)
 
 
 def end_process() -> None:
-    """End the process that makes the calls, when no client is needed any more; the next client starts it again."""
+    """End the separate process when no client is needed any more. The next client starts it again."""
     _process.end()
 
 
 class RemoteClient:
-    """Client with the calls of a job, and the errors, of ``signalbox.client.Client``.
+    """Client with those calls of ``signalbox.client.Client`` that a job needs, and with the same errors.
 
-    It makes one call at a time; ``close`` may be called during a call."""
+    It makes one call at a time. ``close`` may be called during a call."""
 
     def __init__(self, address: str, timeout_s: float, credentials: Credentials) -> None:
         self._where = f"the controller at {address}"
@@ -257,7 +261,7 @@ class RemoteClient:
         self._ask("deregister_job", job_id, lease_token)
 
     def watch_routes(self, job_id: str, resume_token: str) -> Generator[PackedRoutes, None, None]:
-        """Yield routes until the stream is closed; the client makes no other call afterwards."""
+        """Yield routes until the stream is closed. Afterwards the client can make no other call."""
         with self._in_use(None):
             send(self._socket, ("watch_routes", (job_id, resume_token), {}))
             while message := _answer(self._socket):
@@ -288,7 +292,7 @@ class RemoteClient:
     def _let_go(self) -> None:
         """Close the socket of a closed client, unless a call is under way.
 
-        Closing it during a call would let the program reuse the descriptor, and the call would use another file."""
+        If it were closed during a call, the program could reuse its descriptor, and the call would use another file."""
         if self._closed and self._using.acquire(blocking=False):
             self._socket.close()
             self._using.release()

@@ -1,6 +1,6 @@
-"""Repeat work in a thread beside the training.
+"""Thread that repeats work beside the training.
 
-``Rounds`` calls a function again and again; each call returns how many seconds later the next one is due."""
+``Rounds`` calls a function again and again. Each call returns how many seconds later the next call is due."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from collections.abc import Callable
 
 FIRST_PAUSE_S = 1.0
 LEAVE_S = 1.0
-"""Seconds that a program waits for the last round when it ends."""
+"""Seconds that a program waits for the last round when the program ends."""
 
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS}
-"""Signals that concern only the thread that raises them."""
+"""Signals that the kernel sends to the thread that has caused them. The threads here do not block them."""
 
 log = logging.getLogger("signalbox")
 
 
 def start_deaf(thread: threading.Thread) -> None:
-    """Start a thread that receives no signals. Raises ``RuntimeError`` when no further thread is possible.
+    """Start a thread that receives no signals. Raises ``RuntimeError`` when the system allows no further thread.
 
-    A program that waits for a signal (sigwait(3)) blocks it in its own threads. A further thread that does not block
-    the signal would receive it, and the default action of the signal would end the program."""
+    A program that waits for a signal (sigwait(3)) blocks it in its own threads. A thread of this package that does not
+    block the signal would receive it, and the signal's default action would end the program."""
     former = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
     try:
         thread.start()
@@ -35,15 +35,15 @@ def start_deaf(thread: threading.Thread) -> None:
 def pause_after(failures: int, most_s: float) -> float:
     """Return the seconds to wait after ``failures`` failures in a row.
 
-    The pause doubles with each failure up to ``most_s``. It is shortened by up to a quarter at random, so that the
-    clients of a controller do not all return at once."""
+    The pause doubles with each failure up to ``most_s``. A random part, up to a quarter, is subtracted, so that the
+    clients of a controller do not all call again at the same time."""
     return min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 20), most_s) * random.uniform(0.75, 1.0)
 
 
 class Rounds:
-    """Thread that calls ``one`` until it returns None or ``leave`` is called, and then calls ``last``.
+    """Thread that calls ``one`` until ``one`` returns None or ``leave`` is called. Then the thread calls ``last``.
 
-    An exception of ``one`` is logged and ends the thread without ``last``."""
+    An exception of ``one`` is logged, and ends the thread without a call of ``last``."""
 
     def __init__(self, name: str, one: Callable[[], float | None], last: Callable[[], None] = lambda: None) -> None:
         self._one = one
@@ -53,19 +53,19 @@ class Rounds:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread. Raises ``RuntimeError`` when no further thread is possible."""
+        """Start the thread. Raises ``RuntimeError`` when the system allows no further thread."""
         start_deaf(self._thread)
 
     def hurry(self) -> None:
-        """Make the next round due now."""
+        """Begin the next round now, or as soon as the present round has ended."""
         self._due.set()
 
     def wait(self, pause_s: float) -> None:
-        """Pause inside a round; return after ``pause_s`` seconds, or when the next round is due."""
+        """Pause inside a round: return after ``pause_s`` seconds, or when ``hurry`` or ``leave`` is called."""
         self._due.wait(pause_s)
 
     def leave(self) -> None:
-        """End the rounds; return at once. ``last`` follows the round that is under way."""
+        """End the rounds: ``last`` is called when no round is under way. Return at once."""
         self._leaving = True
         self._due.set()
 

@@ -1,7 +1,7 @@
 """Follow the routes of a job as they change.
 
-A ``RouteFollower`` owns the stream. When the stream breaks it is reopened; meanwhile the last routes stay, because the
-rules stay on the switches. The routes also give the shares of split flows."""
+A ``RouteFollower`` owns the stream of routes. When the stream breaks, it is reopened. Meanwhile the last known routes
+are used, because the rules stay on the switches. The routes also give the shares of split flows."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from signalbox.rounds import Rounds, pause_after
 MAX_PAUSE_S = 20.0
 
 REST_S, MAX_REST_S, RESTS = 0.05, 60.0, 100
-"""Smallest and largest pause after a message, in seconds; the pause as a multiple of the message's processor time.
+"""Shortest and longest pause after a message in seconds, and the pause as a multiple of the message's processor time.
 
-A controller that sends routes without end can therefore use at most a hundredth of the training's processor time.
-gRPC's flow control holds the controller back."""
+Therefore a controller that sends routes without end uses at most a hundredth of the training's processor time. During
+the pauses gRPC's flow control stops the controller."""
 
 UNPACKED_AT_ONCE = 50
-"""Number of routes unpickled at a time, while no other thread of the training runs.
+"""Number of routes that are unpickled at a time. Meanwhile no other thread of the training runs.
 
-To unpickle the routes of 65,536 flows takes 0.6 s; to unpickle 50 routes takes a few milliseconds."""
+Unpickling the routes of 65,536 flows takes 0.6 s; unpickling 50 routes takes a few milliseconds."""
 
 MAX_PACKED_BYTES = 64 << 20
 """Largest size of all pickled routes of a job in bytes; the routes of 65,536 flows have 7 MiB."""
@@ -44,7 +44,7 @@ class Subflow:
     - ``share``: fraction of the flow's bytes
     - ``switches``: names of the switches along its path
     - ``ports``: class of its source ports
-    - ``connections``: connections of this subflow, for a job that reports its connections"""
+    - ``connections``: connections of this subflow, if the job reports its connections"""
 
     share: float
     switches: tuple[str, ...]
@@ -58,7 +58,7 @@ class Route:
 
     - ``pinned``: whether rules fix the path; otherwise ECMP chooses it by hash
     - ``switches``: names along the path; empty for a flow that is split or not pinned
-    - ``subflows``: parts of a pinned flow; a whole flow has one"""
+    - ``subflows``: parts of a pinned flow; a flow that is not split has one part"""
 
     src: str
     dst: str
@@ -76,11 +76,11 @@ class Share(NamedTuple):
 
 
 Shares = Mapping[Pair, tuple[Share, ...]]
-"""Shares by (source, destination) of each split flow. All other flows use one connection."""
+"""Shares of each split flow, by (source, destination). Any other flow uses a single connection."""
 
 
 class PackedRoutes(NamedTuple):
-    """Message of a stream that another process follows. ``packed``: pickled tuples of ``Route``."""
+    """Routes in the form in which ``client_process`` sends them. ``packed``: pickled tuples of ``Route``."""
 
     resume_token: str
     packed: tuple[bytes, ...]
@@ -104,9 +104,9 @@ def routes_in(response: Any) -> tuple[Route, ...]:
 
 
 def packed_routes(response: Any) -> PackedRoutes:
-    """Return a ``WatchRoutesResponse`` in packed form.
+    """Return the routes of a ``WatchRoutesResponse`` in packed form.
 
-    Raises ``SignalboxError`` when its routes have more than ``MAX_PACKED_BYTES``."""
+    Raises ``SignalboxError`` when they have more than ``MAX_PACKED_BYTES``."""
     routes = routes_in(response)
     parts = (routes[at : at + UNPACKED_AT_ONCE] for at in range(0, len(routes), UNPACKED_AT_ONCE))
     packed = tuple(map(pickle.dumps, parts))
@@ -122,7 +122,9 @@ def _subflow(subflow: Any) -> Subflow:
 
 
 def shares_of(routes: tuple[Route, ...]) -> Shares:
-    """Return the shares of the split flows. The known connections of a subflow divide its share equally."""
+    """Return the shares of the split flows.
+
+    If a subflow's connections are known, each gets an equal part of its share."""
     return {
         (route.src, route.dst): tuple(share for subflow in route.subflows for share in _shares(subflow))
         for route in routes
@@ -138,11 +140,11 @@ def _shares(subflow: Subflow) -> Iterator[Share]:
 
 
 class RouteFollower:
-    """Follower of a job's routes; while entered, it calls ``on_routes`` now and at each change, in its own thread.
+    """Follower of a job's routes. While its context is active, its thread calls ``on_routes`` now and at each change.
 
-    - ``connect``: makes a client; it is called again after every failure
-    - ``on_gone``: receives the reason when the registration is gone, and returns whether to stop; by default the next
-      registration of the job is followed"""
+    - ``connect``: function that makes a client; it is called again after every failure
+    - ``on_gone``: function that receives the reason when the registration has ended, and returns whether to stop; by
+      default the job's next registration is followed"""
 
     def __init__(
         self,
@@ -178,14 +180,14 @@ class RouteFollower:
         self.reopen()
 
     def reopen(self) -> None:
-        """Open the stream again now, because it may have become silent."""
+        """Close the present stream and open a new one now. The present stream may have stopped without notice."""
         self._failures = 0
         self._rounds.hurry()
         if controller := self._controller:
             controller.close()
 
     def round(self) -> float | None:
-        """Follow one stream to its end; return the seconds until the next stream is due, or None to stop."""
+        """Follow one stream to its end. Return the seconds until the next stream is opened, or None to stop."""
         controller = None
         try:
             controller = self._controller = self._connect()

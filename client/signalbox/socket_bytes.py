@@ -24,7 +24,7 @@ NLM_F_REQUEST, NLM_F_DUMP = 1, 0x300
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 INET_DIAG_INFO = 2
 OPEN = sum(1 << state for state in (1, 4, 5, 8, 9, 11))
-"""Bit mask of the socket states to read: ESTABLISHED, and the states after one end has sent its last byte."""
+"""Bit mask of the socket states to read: ESTABLISHED, and the states in which one end has closed the connection."""
 
 _REQUEST = struct.Struct("=IHHIIBBBxI48x")
 _HEADER = struct.Struct("=IH")
@@ -33,15 +33,15 @@ _INODE = struct.Struct("=I")
 _ATTRIBUTE = struct.Struct("=HH")
 _COUNTED = struct.Struct("=QQ")
 _ENDS_AT, _INODE_AT, _ATTRIBUTES_AT = 20, 84, 88
-"""Offsets in bytes of ports and addresses, of the inode, and of the attributes, in a message with its header."""
+"""Offsets in bytes from the start of a message to the ports and addresses, to the inode, and to the attributes."""
 _COUNTED_AT = 4 + 120
-"""Offset of ``tcpi_bytes_acked``, followed by ``tcpi_bytes_received``, in an attribute with its header."""
+"""Offset in bytes from the start of an attribute to ``tcpi_bytes_acked``, which ``tcpi_bytes_received`` follows."""
 
 _RECEIVED_AT_ONCE = 1 << 18
 
 
 class Exchanged(NamedTuple):
-    """Payload bytes: ``sent`` (acknowledged by the other end) and ``received``.
+    """Payload bytes of connections: ``sent`` (acknowledged by the other end) and ``received``.
 
     The kernel counts opening a connection as one byte sent by the end that opens it, and closing it as one byte
     received."""
@@ -51,9 +51,9 @@ class Exchanged(NamedTuple):
 
 
 class OwnSockets:
-    """TCP connections of this process; not for several threads at once.
+    """TCP connections of this process. Only one thread at a time may use the object.
 
-    ``counts`` selects the connections of interest; it is called once for each."""
+    ``counts``: function that selects the connections of interest; it is called once per connection."""
 
     def __init__(self, counts: Callable[[Connected], bool] = lambda _: True) -> None:
         self._counts = counts
@@ -64,12 +64,14 @@ class OwnSockets:
 
     @property
     def connections(self) -> frozenset[Connected]:
-        """Connections open at the latest poll. The source is this process's end, whichever end has connected."""
+        """Connections that were open at the latest poll.
+
+        The source is this process's end, whichever end opened the connection."""
         return frozenset(connected for inode in self._open if (connected := self._known[inode]))
 
     @property
     def exchanged(self) -> dict[Pair, Exchanged]:
-        """Bytes by own and peer address as of the latest poll, over all connections since they were opened.
+        """Bytes since each connection was opened, added up by own and peer address, as of the latest poll.
 
         Bytes that a socket carried between its last poll and its end are missing."""
         total = self._closed.copy()
@@ -78,7 +80,7 @@ class OwnSockets:
         return dict(total)
 
     def poll(self) -> None:
-        """Read all sockets. Raises ``OSError`` when the kernel does not report them."""
+        """Read the counters of all sockets. Raises ``OSError`` when the kernel does not report them."""
         carried: dict[int, Exchanged] = {}
         new: dict[int, Connected | None] = {}
         seen = set()
@@ -128,9 +130,10 @@ def _own_inodes() -> set[int]:
 
 
 def _sockets() -> Iterator[tuple[int, int, bytes]]:
-    """Yield, for each open TCP socket in the network namespace, its inode, its message's offset and the buffer.
+    """Yield for each open TCP socket in the network namespace.
 
-    Sockets of which no process has a descriptor have no inode and are left out."""
+    Inode, offset of its message, and buffer with the message. Sockets of which no process has a descriptor have no
+    inode and are left out."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as kernel:
         for family in (socket.AF_INET, socket.AF_INET6):
             extension = 1 << (INET_DIAG_INFO - 1)
@@ -158,14 +161,14 @@ def _sockets() -> Iterator[tuple[int, int, bytes]]:
 
 
 def _connected(data: bytes, at: int) -> Connected | None:
-    """Return the connection of a message; None when a job cannot name its ends."""
+    """Return the connection that a message describes; None when a job spec cannot contain its addresses."""
     port, peer_port, ip, peer_ip = _ENDS.unpack_from(data, at + _ENDS_AT)
     own, other = from_kernel(data[at + 16], ip), from_kernel(data[at + 16], peer_ip)
     return Connected(own, port, other, peer_port) if own and other else None
 
 
 def _exchanged(data: bytes, at: int) -> Exchanged:
-    """Return the bytes of a socket from its message; zeros when the kernel provides no tcp_info with such counters."""
+    """Return the bytes of a socket from its message. They are 0 when the kernel's tcp_info lacks these counters."""
     (length,) = _INODE.unpack_from(data, at)
     end = at + length
     at += _ATTRIBUTES_AT

@@ -1,3 +1,3 @@
-"""Announce a job for ``signalbox run`` while its command runs, with the hosts that its launcher names.
+"""Announce a job for ``signalbox run`` while its command runs, with the hosts that the command's launcher names.
 
-``launch`` runs and announces the command, ``mpi`` finds the hosts of ``mpirun`` and of schedulers."""
+``launch`` runs the command and announces the job. ``mpi`` finds the hosts of ``mpirun`` and of schedulers."""

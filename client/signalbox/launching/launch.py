@@ -1,8 +1,8 @@
-"""Hosts of the ranks of a command, and its announcement in separate threads while it runs.
+"""Find the hosts of the ranks that a command starts, run the command, and announce its job in separate threads.
 
-The hosts come from the launcher that the command names. PyTorch's launchers are ``torchrun``, ``python -m
+The hosts come from the launcher in the command. PyTorch's launchers are ``torchrun``, ``python -m
 torch.distributed.run`` and ``accelerate launch``. Such a launcher runs once per node and does not know the other nodes.
-It knows the number of nodes, which node this is, and the host of their rendezvous.
+It knows the number of nodes, the number of its own node, and the host of their rendezvous.
 
 Everything slow (imports, host names, calls) happens in threads after the command has started. The logger ``signalbox``
 reports failures."""
@@ -38,11 +38,11 @@ LOCAL = ("localhost",)
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Facts about a job before it runs.
+    """Job that a command starts, as far as the command and the environment describe it.
 
     - ``ranks``: host of each rank; None when it is unknown, with the reason in ``why``
     - ``only_on``: only host that announces the job; empty when any host may announce it
-    - ``interfaces``: interfaces that the job communicates over, as names or networks (10.0.0.0/16)"""
+    - ``interfaces``: interfaces over which the job communicates, as names or networks (10.0.0.0/16)"""
 
     ranks: tuple[str, ...] | None
     why: str = ""
@@ -51,9 +51,9 @@ class Launch:
 
 
 def launch_of(command: Sequence[str], environ: Mapping[str, str]) -> Launch:
-    """Return the facts about the job that a command starts.
+    """Return the hosts and interfaces of the job that a command starts.
 
-    Raises ``InvalidInput`` for an unreadable file or an unknown form of a launcher's option."""
+    Raises ``InvalidInput`` when a file cannot be read, or a launcher's option has an unknown form."""
     program = os.path.basename(command[0])
     if mpi.PROGRAMS.fullmatch(program):
         ranks, interfaces = mpi.ranks_and_interfaces(command[1:], environ, allocated(environ, step=False))
@@ -69,10 +69,10 @@ def launch_of(command: Sequence[str], environ: Mapping[str, str]) -> Launch:
 
 
 def announces(command: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Return whether this process announces the job.
+    """Return whether this process announces the job. Reads no files.
 
-    A PyTorch launcher that knows its node's number announces the job on the first node only. Otherwise rank 0 announces
-    the job, or a process without a rank. Reads no files."""
+    If PyTorch's launcher knows the number of its node, only the first node announces the job. Otherwise rank 0 does, or
+    a process without a rank."""
     words = _torch_words(os.path.basename(command[0]), command)
     if words and (first := nodes_of(words[1:], environ).first) is not None:
         return first
@@ -80,7 +80,7 @@ def announces(command: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def _torch_words(program: str, command: Sequence[str]) -> Sequence[str]:
-    """Return the words of PyTorch's launcher from its name on; empty for another program."""
+    """Return the words of the command from the name of PyTorch's launcher on; empty for another program."""
     if program == "torchrun":
         return command
     if program == "accelerate" and command[1:2] == ["launch"]:
@@ -119,16 +119,16 @@ def _nodelist(words: Sequence[str]) -> list[Host]:
 MODULES = {"torch.distributed.run", "torch.distributed.launch"}
 
 _FLAGS = {"standalone", "no-python", "module", "m", "run-path", "virtual-local-rank", "help", "h", "use-env"}
-"""Options without a value. All other options have a value, except those of accelerate in ``_ACCELERATE_FLAGS``."""
+"""Names of options without a value. All other options have one, except those with ``_ACCELERATE_FLAGS``."""
 _ACCELERATE_FLAGS = ("use-", "multi-gpu", "cpu", "tpu", "ipex", "debug", "quiet", "q", "enable-", "same-network")
-"""Beginnings of accelerate's options without a value."""
+"""First letters of accelerate's options without a value."""
 _CALLED = {"num-machines": "nnodes", "machine-rank": "node-rank", "main-process-ip": "master-addr"}
-"""Torchrun's names of accelerate's options."""
+"""Names of torchrun's options, by the name of the same option of accelerate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Nodes of a job.
+    """Nodes of a job that PyTorch's launcher starts.
 
     - ``count``: largest number of nodes; None when it is unknown
     - ``ranks_per_node``: ranks on each node; 1 when ``--nproc-per-node`` is not a positive number
@@ -142,10 +142,10 @@ class Nodes:
 
 
 def nodes_of(words: Sequence[str], environ: Mapping[str, str], accelerate: bool = False) -> Nodes:
-    """Return the nodes of the job that a launcher starts.
+    """Return the nodes of the job that PyTorch's launcher starts.
 
-    ``words``: the launcher's words after its name. ``environ``: environment, whose variables such as ``PET_NNODES``
-    replace missing options."""
+    - ``words``: command line of the launcher, without its name
+    - ``environ``: environment; its variables, such as ``PET_NNODES``, replace missing options"""
     given = _options(words, accelerate)
 
     def value(name: str) -> str:
@@ -162,7 +162,9 @@ def nodes_of(words: Sequence[str], environ: Mapping[str, str], accelerate: bool 
 
 
 def _options(words: Sequence[str], accelerate: bool) -> dict[str, str]:
-    """Return the options before the training program, by their long names."""
+    """Return the values of the launcher's options by their names in torchrun.
+
+    The program's own options are left out."""
     found: dict[str, str] = {}
     left = iter(words)
     for word in left:
@@ -176,7 +178,9 @@ def _options(words: Sequence[str], accelerate: bool) -> dict[str, str]:
 
 
 def is_own(host: str) -> bool:
-    """Return whether the host is this machine; True when the name does not resolve. May wait for the resolver."""
+    """Return whether the host is this machine. A name that does not resolve counts as this machine.
+
+    The function may wait for the resolver."""
     import socket  # its import takes a moment that other launchers do not need
 
     try:
@@ -199,7 +203,7 @@ log = logging.getLogger("signalbox")
 class Announcement:
     """Announcement of one job.
 
-    - ``find``: returns the job's spec, or None when there is nothing to announce
+    - ``find``: function that returns the job's spec, or None when there is nothing to announce
     - ``address``: as for ``signalbox.join``
     - ``take_over``: whether to end another registration that has the job's id"""
 
@@ -211,14 +215,14 @@ class Announcement:
         self._over = False
 
     def begin(self) -> None:
-        """Begin the announcement; return at once."""
+        """Begin to announce the job; return at once."""
         try:
             threading.Thread(target=self._begin, name="signalbox-announce", daemon=True).start()
         except RuntimeError as error:
             self._say(error)
 
     def end(self) -> None:
-        """Release the job, within a second."""
+        """Deregister the job, within a second."""
         with self._lock:
             self._over = True
         if self._rounds and self._membership:
@@ -254,22 +258,22 @@ class Announcement:
 
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""Exit statuses of a shell for a command that cannot be started."""
+"""Exit statuses with which a shell ends when a command is not found, or cannot be executed."""
 
 _BY_KERNEL = 0x80
 """Value of ``si_code`` for a signal from the kernel, ``SI_KERNEL`` (sigaction(2)).
 
-Such a signal, for example from Ctrl-C, reaches the whole process group, so it is not forwarded."""
+The kernel sends such a signal, for example after Ctrl-C, to all processes of the group, so it is not forwarded."""
 
 _PASSED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 _OF_JOB_CONTROL = {signal.SIGTSTP, signal.SIGCONT}
 
 
 class Child:
-    """A command that runs from its creation on.
+    """A command that begins to run when the object is made, and receives the signals of this process.
 
-    The first thread of a process must make the object, while there are no other threads. Threads that are started later
-    must leave all signals to the first thread. Raises ``OSError``."""
+    The object must be made in the first thread of a process, before there are other threads. Later threads must block
+    all signals, so that the first thread receives them. Raises ``OSError`` when the command cannot be started."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         # The child inherits ignored signals, as after nohup.
@@ -285,7 +289,9 @@ class Child:
         )
 
     def wait(self) -> int:
-        """Wait for the command; return its exit status, or 128 plus the number of the signal that ended it."""
+        """Forward signals to the command until it ends.
+
+        Return its exit status, or 128 plus the number of a fatal signal."""
         while True:
             info = signal.sigwaitinfo(self._awaited)
             if info.si_signo == signal.SIGCHLD:

@@ -1,7 +1,8 @@
 """Hosts of the ranks that ``mpirun`` starts, from its command line and from the scheduler: Slurm, PBS and LSF.
 
-``mpirun`` is that of Open MPI, or Hydra of MPICH and Intel MPI. When the number of ranks on a host depends on something
-else, such as its cores, each host counts as one rank. An extra host does no harm; a missing host gets no routes."""
+``mpirun`` belongs to Open MPI, or is Hydra of MPICH and Intel MPI. The number of ranks on a host may depend on other
+facts, such as its cores; then each host counts as one rank. An extra host does no harm; a missing host gets no
+routes."""
 
 from __future__ import annotations
 
@@ -18,17 +19,17 @@ from signalbox.files import read_bytes
 
 
 class Host(NamedTuple):
-    """A host. ``slots``: number of ranks that it may have; None when it is unknown."""
+    """A host. ``slots``: largest number of its ranks; None when it is unknown."""
 
     name: str
     slots: int | None
 
 
 def allocated(environ: Mapping[str, str], step: bool) -> list[Host]:
-    """Return the allocated hosts; none without a scheduler. Raises ``InvalidInput``.
+    """Return the hosts that a scheduler has allocated; empty without a scheduler. Raises ``InvalidInput``.
 
-    ``step``: return the hosts of this process's Slurm step. Otherwise return the hosts of the job, which launchers
-    inside the job use."""
+    With ``step``, these are the hosts of this process's Slurm step. Otherwise they are the hosts of the whole job,
+    which launchers inside the job use."""
     for nodes, tasks in _SLURM[0 if step else 1 :]:
         if environ.get(nodes):
             return _of_slurm(environ[nodes], environ.get(tasks, ""))
@@ -42,7 +43,7 @@ _SLURM = (("SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"), ("SLURM_JOB_NODE
 
 
 def _of_slurm(nodes: str, tasks: str) -> list[Host]:
-    """Return hosts with their slots; ``tasks`` such as ``2(x3),1`` stands for three times 2, then 1 (srun(1))."""
+    """Return hosts with their slots. ``tasks``: slots of each host, such as ``2(x3),1`` for 2, 2, 2 and 1 (srun(1))."""
     from signalbox.host_addresses import host_names
 
     names = host_names(nodes)
@@ -54,7 +55,7 @@ def _of_slurm(nodes: str, tasks: str) -> list[Host]:
 
 
 def each_once(names: Iterable[str]) -> list[Host]:
-    """Return each host once; its slots are the number of times it is named."""
+    """Return each host once. Its number of slots is the number of times that it is named."""
     return [Host(name, slots) for name, slots in Counter(names).items()]
 
 
@@ -78,7 +79,7 @@ _PER_HOST = {"npernode", "N", "ppn", "perhost", "grr"}
 _HOST_LIST = {"H", "host", "hosts"}
 _HOST_FILE = {"hostfile", "machinefile", "default-hostfile", "f"}
 _SETTING = {"mca", "gmca", "omca", "prtemca", "gprtemca", "pmixmca", "gpmixmca", "genv", "env"}
-"""Options with two values: a name and its setting."""
+"""Options with two values: the name and the value of a setting."""
 _OTHER = {
     *("x", "wdir", "wd", "path", "prefix", "map-by", "rank-by", "bind-to", "rankfile", "rf", "output-filename", "am"),
     *("tune", "timeout", "stdin", "app", "npersocket", "cpus-per-proc", "cpus-per-rank", "cpu-set", "cpu-list"),
@@ -92,7 +93,7 @@ _ONE = _COUNT | _PER_HOST | _HOST_LIST | _HOST_FILE | _OTHER
 
 @dataclass
 class _Part:
-    """Program of the command line with its options; colons separate several programs.
+    """Program in the command line of ``mpirun``, with its options. Colons separate several programs.
 
     - ``count``: number of ranks; ``per_host``: number of ranks on each host; None when not given
     - ``by_host``: whether consecutive ranks are on different hosts, instead of on the same host until it is full
@@ -110,8 +111,10 @@ def ranks_and_interfaces(
 ) -> tuple[list[str], list[str]]:
     """Return the host of each rank, and the interfaces or networks that Open MPI uses.
 
-    ``words``: the launcher's words after its name. ``allocation``: hosts to use when neither the words nor a host file
-    names any. Raises ``InvalidInput``."""
+    - ``words``: command line of the launcher, without its name
+    - ``allocation``: hosts to use when neither the words nor a host file name any
+
+    Raises ``InvalidInput``."""
     interfaces = environ.get(f"OMPI_MCA_{INTERFACES}", "")
     files = [environ[name] for name in (*HOST_FILES, *HYDRA_FILES) if environ.get(name)]
     parts = []
@@ -155,7 +158,7 @@ def ranks_and_interfaces(
 
 
 def options(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the options before the program: the name without dashes, then its values."""
+    """Yield each option before the program: its name without dashes, then its values."""
     left = iter(words)
     for word in left:
         if not word.startswith("-"):
@@ -180,7 +183,9 @@ def _map_by(part: _Part, how: str) -> None:
 
 
 def _left(hosts: Sequence[Host], used: Mapping[str, int]) -> list[Host]:
-    """Return the hosts with the slots that earlier programs left free; with all slots when no slot is free."""
+    """Return the hosts with the slots that earlier programs have not used.
+
+    If no slot is free, all slots are used again."""
     left = [host if host.slots is None else Host(host.name, max(0, host.slots - used[host.name])) for host in hosts]
     return left if any(host.slots != 0 for host in left) else [*hosts]
 
@@ -203,7 +208,7 @@ def _number(name: str, values: Sequence[str]) -> int:
 
 
 def _listed(text: str) -> Iterator[str]:
-    """Yield the hosts of ``n1,n2:4``, each once per slot."""
+    """Yield the hosts in a list such as ``n1,n2:4``, each as often as it has slots."""
     for word in filter(None, text.split(",")):
         name, _, slots = word.partition(":")
         yield from [name.rpartition("@")[2]] * (int(slots) if slots.isdigit() else 1)
@@ -224,7 +229,9 @@ def _in_file(file: str) -> list[Host]:
 
 
 def _placed(part: _Part) -> Iterable[str]:
-    """Return the host of each rank of a program; each host once when the number of ranks on a host is unknown."""
+    """Return the host of each rank of a program.
+
+    If the number of ranks on a host is unknown, each host is returned once."""
     hosts = [Host(host.name, part.per_host or host.slots) for host in part.hosts]
     if part.by_host and part.count and all(host.slots is None for host in hosts):
         return islice(cycle([host.name for host in hosts]), part.count if hosts else 0)
