@@ -1,8 +1,9 @@
-"""Convert between messages of the API and the types of this package, field by field; a job spec with its checks.
+"""Convert between messages of the API and the types of this package, field by field. A job spec is also checked.
 
-A message's field corresponds to the attribute of the same name. An enum's value is a word, as in a ``StrEnum``: its
-lower-case name without prefix (``JOB_STATE_PARTLY_PINNED`` is ``partly_pinned``). A ``Duration`` is a float in seconds
-whose name ends in ``_s``. An absent value is None. The time is linear in the size of the message."""
+A field of a message corresponds to the attribute of the same name. The value of an enum is a word, as in a ``StrEnum``:
+its lower-case name without prefix (``JOB_STATE_PARTLY_PINNED`` is ``partly_pinned``). A ``Duration`` is a float in
+seconds, and the attribute's name ends in ``_s``. An absent value is None. The time is linear in the size of the
+message."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ Wire = TypeVar("Wire", bound=Message)
 def seconds(duration: Duration) -> float:
     """Return the duration in seconds; NaN for a duration that duration.proto forbids.
 
-    Forbidden are a second or more in ``nanos``, and signs that differ between ``nanos`` and ``seconds``."""
+    It forbids a second or more in ``nanos``, and different signs of ``nanos`` and ``seconds``."""
     whole, nanos = duration.seconds, duration.nanos
     if abs(nanos) > MAX_NANOS or whole * nanos < 0:
         return math.nan
@@ -48,7 +49,7 @@ def seconds_or_none(message: Message, field: str) -> float | None:
 
 
 def duration(value_s: float) -> Duration:
-    """Return a ``Duration``; zero for NaN and for negative values, such as the remaining time of an expired lease."""
+    """Return a ``Duration``. Negative values, such as the remaining time of an expired lease, and NaN become zero."""
     whole, nanos = divmod(round(min(max(0.0, value_s), MAX_DURATION_S) * 1e9), 1_000_000_000)
     return Duration(seconds=whole, nanos=nanos)
 
@@ -63,25 +64,27 @@ def timestamp(unix_s: float) -> Timestamp:
 
 
 def number_of(enum: EnumDescriptor, word: str) -> Any:
-    """Return the enum value named by ``word``; '-' and ' ' count as '_'. Raises ``KeyError`` for other words."""
+    """Return the number of the enum value with this word; '-' and ' ' count as '_'.
+
+    Raises ``KeyError`` for unknown words."""
     name = word.upper().replace("-", "_").replace(" ", "_")
     return enum.values_by_name[_prefix(enum) + name].number
 
 
 def word_of(enum: EnumDescriptor, number: int) -> str | None:
-    """Return the word of an enum value; None for the unspecified and for unknown values."""
+    """Return the word for the number of an enum value; None for the unspecified value and for unknown numbers."""
     value = enum.values_by_number.get(number)
     return value.name.removeprefix(_prefix(enum)).lower() if value and number else None
 
 
 def word_in(message: Message, field: str) -> str:
-    """Return the word of an enum field; empty for the unspecified and for unknown values."""
+    """Return the word in an enum field of a message; empty for the unspecified and for unknown values."""
     enum: Any = message.DESCRIPTOR.fields_by_name[field].enum_type
     return word_of(enum, getattr(message, field)) or ""
 
 
 def names(enum: EnumDescriptor) -> list[str]:
-    """Return the names of all values but the unspecified one, as in the proto file."""
+    """Return the names of an enum's values as in the proto file, without the unspecified value."""
     return [value.name for value in enum.values if value.number]
 
 
@@ -97,9 +100,9 @@ def is_duration(field: FieldDescriptor) -> bool:
 
 
 def checked(kind: type[Wire], path: str, /, **values: Any) -> Wire:
-    """Return the message with a caller's values; raise ``InvalidInput`` for a value that its field cannot have.
+    """Return a message with these field values. Raises ``InvalidInput`` for a value that its field cannot have.
 
-    Protobuf's own errors do not name the field. ``path`` is the path of the message in the request."""
+    Protobuf's own errors do not name the field. ``path``: path of the message in the request."""
     try:
         return kind(**values)
     except (ValueError, TypeError):
@@ -113,7 +116,7 @@ def checked(kind: type[Wire], path: str, /, **values: Any) -> Wire:
 
 
 def _allowed(field: Any) -> str:
-    """Return the allowed values of a field in words."""
+    """Return words for the values that a field can have."""
     bits = _UNSIGNED_BITS.get(field.cpp_type)
     return f"a whole number from 0 to 2^{bits} - 1" if bits else "of the field's type in the proto file"
 
@@ -122,7 +125,9 @@ _UNSIGNED_BITS = {FieldDescriptor.CPPTYPE_UINT32: 32, FieldDescriptor.CPPTYPE_UI
 
 
 def message_of(kind: type[Wire], source: object, /, **converted: Any) -> Wire:
-    """Return a message of type ``kind``; fields that are not in ``converted`` come from attributes of ``source``."""
+    """Return a message of type ``kind``.
+
+    Fields that are not in ``converted`` get their values from attributes of ``source``."""
     given = {
         name: convert(getattr(source, attribute))
         for name, attribute, convert in _writers(kind.DESCRIPTOR)
@@ -136,7 +141,7 @@ Convert = Callable[[Any], Any]
 
 @functools.cache
 def _writers(kind: Descriptor) -> tuple[tuple[str, str, Convert], ...]:
-    """Return the name, the source attribute and the conversion of each field."""
+    """Return for each field its name, the name of the source's attribute, and the function that converts its value."""
     return tuple((field.name, *_writer(field)) for field in kind.fields)
 
 
@@ -168,7 +173,8 @@ def _unless_none(convert: Convert) -> Convert:
 def data_of(message: Message) -> dict[str, Any]:
     """Return the present fields of a message as plain data.
 
-    A field without presence is always included, an unspecified enum never. An unknown enum value stays a number."""
+    A field without presence is always included, but an unspecified enum is not. An unknown enum value stays a
+    number."""
     plain, others = _readers(message.DESCRIPTOR)
     found = {name: getattr(message, name) for name in plain}
     for name, key, read in others:
@@ -183,9 +189,10 @@ Read = Callable[[Any, str], Any]
 
 @functools.cache
 def _readers(kind: Descriptor) -> tuple[tuple[str, ...], tuple[tuple[str, str, Read], ...]]:
-    """Return the names of fields read unchanged and, per other field, its name, its key in plain data, and its reader.
+    """Return how to read a type of message: the names of fields to read unchanged, and a triple for each other field.
 
-    A reader returns None when the field is absent."""
+    The triple has the field's name, its key in the plain data, and a function that reads it. The function returns None
+    for an absent field."""
     readers = {field.name: _reader(field) for field in kind.fields}
     plain = tuple(name for name, reader in readers.items() if reader is None)
     return plain, tuple((name, *reader) for name, reader in readers.items() if reader is not None)
@@ -217,7 +224,8 @@ def _word_or_number(enum: EnumDescriptor, number: int) -> str | int | None:
 def path_in_proto(kind: type[Message], path: str) -> tuple[str, EnumDescriptor | None]:
     """Translate a path in plain data (``collectives[1].algorithm``, ``lease_s``) into a path in the proto file.
 
-    Returns this path, and the enum type of its last field or None. Parts that are not in the message stay unchanged."""
+    Returns this path, and the type of its last field if that is an enum, else None. Parts of the path that are unknown
+    to the message stay unchanged."""
     found: list[str] = []
     here: Any = kind.DESCRIPTOR
     enum: EnumDescriptor | None = None
@@ -234,7 +242,7 @@ def _field(kind: Descriptor, name: str) -> FieldDescriptor | None:
 
 
 def job_spec(message: pb.JobSpec) -> JobSpec:
-    """Return the announced job. Raises ``InvalidInput`` with every wrong field, by its path inside ``spec``."""
+    """Return the job spec in a message. Raises ``InvalidInput`` with the path of each wrong field inside the spec."""
     InvalidInput.refuse(oversized(message))
     data = data_of(message)
     data["max_subflows"] = message.max_subflows or 1

@@ -1,7 +1,8 @@
-"""Live state of a controller and pictures of it as data; nothing here draws.
+"""Live state of a controller, and its description in words and pictures, as plain data; nothing here draws.
 
-Messages of the API become one ``State`` and words for it, which ``web``, ``top``, ``report`` and the commands show.
+Messages of the API become one ``State``, which ``web``, ``top``, ``report`` and the commands show.
 
-- ``state``, ``following``: the state, assembled from watches, and the threads that keep it up to date
+- ``state``: the state, assembled from messages of watches
+- ``following``: the threads that keep the state up to date
 - ``picture``: the fabric as a picture
-- ``jobs``, ``rows``, ``shown``: words for jobs, events with rows of tables, all other words"""
+- ``jobs``: jobs in words; ``rows``: rows of tables, and sentences for events; ``shown``: all other words"""

@@ -1,6 +1,6 @@
-"""Keep a ``State`` up to date: a thread per watch, a thread that polls the status, and a queue to the reader.
+"""Keep a ``State`` up to date: a thread per watch, a thread that requests the status, and a queue to the reader.
 
-``changes`` applies the messages that have arrived, in the caller's thread; no other function changes the state."""
+``changes`` applies the messages in the queue. Only this function changes the state, in the thread of its caller."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from signalbox.v1 import signalbox_pb2 as pb
 STATUS_S = 1.0
 """Seconds between two requests for the status."""
 TAKE_S = 0.25
-"""Seconds between two checks of a reader for changes."""
+"""Seconds between two checks of the queue by a reader."""
 OFTEN_S = 1.0
-"""Seconds between two redraws of values that change all the time."""
+"""Seconds between two redraws of values that change all the time, such as rates."""
 OFTEN = frozenset({Kind.RATES, Kind.JOBS, Kind.STATUS})
 EVENTS_OF_S = 24 * 3600.0
-"""Largest age, in seconds, of the past events that are read at the start."""
+"""Age in seconds of the oldest past events that are read at the start."""
 MOST_WAITING = 1000
-"""Largest number of messages that wait for the reader. Further messages wait in the controller, which merges them."""
+"""Largest number of messages in the queue. Further messages wait in the controller, which merges them."""
 MOST_BYTES = 64 << 20
-"""Largest number of bytes of a message, a list, a snapshot or a change."""
+"""Limit in bytes for a message, a list, a snapshot (all objects at one time) and a change."""
 CHANGED_BYTES = 4 * MOST_BYTES
-"""Number of bytes of changes after which a watch begins again with a snapshot, so that the state stays bounded."""
+"""Number of bytes of changes after which a watch begins again with all objects, so that the state stays bounded."""
 SMALL_BYTES = 1 << 16
-"""Size of a message in bytes above which its watch waits until the reader has applied all waiting messages."""
+"""Size in bytes of a message above which its watch waits until the reader has emptied the queue."""
 RETRY_S = 2.0
 
 Take = Callable[[Any], frozenset[Kind]]
@@ -41,11 +41,11 @@ Watch = Callable[[str], Generator[Any, None, None]]
 
 
 class Following:
-    """Follower of one controller, with clients from ``open_client``.
+    """Follower of one controller. ``open_client``: function that makes a client.
 
-    It raises no error of the controller. ``state.lost`` says why the controller does not answer, and ``state.refused``
-    why a part of the state is missing. A controller that sends without end cannot fill the memory or stop the reader,
-    if the clients limit answers to ``MOST_BYTES``."""
+    It does not raise errors of the controller. ``state.lost`` says why the controller does not answer, and
+    ``state.refused`` why a part of the state is missing. If the clients limit answers to ``MOST_BYTES``, a controller
+    that sends without end can neither fill the memory nor stop the reader."""
 
     def __init__(self, open_client: Callable[[], Client]) -> None:
         self.state = State()
@@ -79,14 +79,14 @@ class Following:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the client's channel, so that the threads end with their next message or answer."""
+        """Close the client's channel. The threads end at their next message or answer."""
         self._closed.set()
         self._client.close()
 
     def changes(self, wait_s: float = 0.0) -> frozenset[Kind]:
-        """Apply the messages that have arrived, and return the kinds of changes.
+        """Apply the messages in the queue, and return the kinds of changes.
 
-        ``wait_s``: longest wait in seconds for a message, if none has arrived."""
+        ``wait_s``: longest wait in seconds for a message if the queue is empty."""
         changed = frozenset[Kind]()
         with suppress(Empty):
             for number in range(self._waiting.qsize() or 1):
@@ -98,9 +98,10 @@ class Following:
         return changed
 
     def changes_to_show(self) -> frozenset[Kind]:
-        """Apply the messages that have arrived; return the kinds of changes to redraw now.
+        """Apply the messages in the queue, and return the kinds of changes that should be redrawn now.
 
-        Values that change all the time are redrawn once per ``OFTEN_S``, or with a change of the fabric's shape."""
+        Values that change all the time are redrawn once per ``OFTEN_S``, or together with a change of the fabric's
+        shape."""
         changed = self._later | self.changes()
         now = time.monotonic()
         if Kind.SHAPE in changed or now - self._shown_at >= OFTEN_S:
@@ -111,10 +112,9 @@ class Following:
         return changed - OFTEN
 
     def _watch(self, name: str, watch: Watch, take: Take) -> None:
-        """Follow one watch.
+        """Put the messages of one watch into the queue.
 
-        A snapshot, or one change, consists of messages up to the next one with a resume token. These are applied
-        together."""
+        All messages up to one with a resume token belong to the same snapshot or change, and are applied together."""
         while not self._closed.is_set():
             try:
                 with closing(resuming(watch, pause=self._pause)) as messages:
@@ -149,7 +149,9 @@ class Following:
         return changed | self.state.take_refused(name, "")
 
     def _put(self, take: Callable[[], frozenset[Kind]], size: int = 0) -> None:
-        """Pass an action to the reader. ``size``: bytes that it keeps in memory until the reader takes it."""
+        """Put an action into the queue of the reader.
+
+        ``size``: bytes of memory that the action needs until it is done."""
         if not self._closed.is_set():
             self._waiting.put(take)
             if size > SMALL_BYTES:
@@ -162,9 +164,10 @@ class Following:
 
 
 def _changes(messages: Iterable[Any]) -> Iterator[tuple[list[Any], int]]:
-    """Yield the messages of each snapshot or change with their size in bytes, until ``CHANGED_BYTES`` have changed.
+    """Yield the messages of each snapshot or change, with their size in bytes.
 
-    Raise ``SignalboxError`` when one of them is larger than ``MOST_BYTES``."""
+    The function returns after ``CHANGED_BYTES`` of changes. It raises ``SignalboxError`` when a snapshot or change is
+    larger than ``MOST_BYTES``."""
     parts: list[Any] = []
     size = changed = 0
     for message in messages:

@@ -1,7 +1,7 @@
-"""Jobs in words: state, hosts and circuits they wait for, announced and counted traffic, and all facts of a job.
+"""Jobs in words: state, awaited hosts and circuits, announced and counted traffic, and all facts of a job.
 
-The module also finds the flows that cross a link or a switch, from the routes that switches hold. The links of flows
-that ECMP hashes are unknown. Finding flows takes time linear in the number of routes."""
+The module also finds the flows that cross a link or a switch, from the routes on the switches. The links of flows that
+ECMP hashes are unknown. Finding flows takes time linear in the number of routes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from signalbox.mapping import seconds, word_in, word_of
 from signalbox.v1 import signalbox_pb2 as pb
 
 ListedRoute = pb.ListedRoute
-"""Type of a route, for modules that import no generated code."""
+"""Type of a route. Modules that import no generated code use this name."""
 LinkAt = tuple[int, int]
 """Dpid and port of the switch where a directed link begins."""
 
 
 class CrossingSubflow(NamedTuple):
-    """A flow, or a subflow, on a link. ``share``: fraction of the flow's bytes."""
+    """A flow, or one of its subflows, that crosses a link. ``share``: fraction of the flow's bytes."""
 
     job_id: str
     src: str
@@ -35,12 +35,12 @@ def links_of(routes: Iterable[ListedRoute]) -> frozenset[LinkAt]:
 
 
 def circuits_of(job: pb.Job | None) -> frozenset[LinkAt]:
-    """Return the dpids and ports where the circuits of a job begin."""
+    """Return where the circuits of a job begin, as dpid and port."""
     return frozenset((each.src.dpid, each.src.port) for each in job.wiring.circuits) if job else frozenset()
 
 
 def subflows_by_link(routes: Iterable[ListedRoute]) -> Mapping[LinkAt, list[CrossingSubflow]]:
-    """Return the flows and subflows on each link that some route takes."""
+    """Return the flows and subflows that cross each link. Links that no route takes are left out."""
     found: defaultdict[LinkAt, list[CrossingSubflow]] = defaultdict(list)
     for route in routes:
         for path in route.held:
@@ -51,7 +51,7 @@ def subflows_by_link(routes: Iterable[ListedRoute]) -> Mapping[LinkAt, list[Cros
 
 
 def flows_over(routes: Iterable[ListedRoute], links: Collection[LinkAt | None]) -> list[ListedRoute]:
-    """Return the routes that take one of these links."""
+    """Return the flows whose routes take one of these links."""
     return [route for route in routes if not links_of([route]).isdisjoint(links)]
 
 
@@ -67,47 +67,47 @@ def flows_at_switch(dpid: int, fabric: pb.GetFabricResponse, routes: Iterable[Li
 
 
 def jobs_of(flows: Iterable[CrossingSubflow | ListedRoute]) -> dict[str, int]:
-    """Return the number of flows of each job, largest number first; subflows of one flow count once."""
+    """Return the number of flows of each job, largest number first. Subflows of one flow count as one."""
     pairs = {(flow.job_id, flow.src, flow.dst) for flow in flows}
     number = Counter(job_id for job_id, *_ in pairs)
     return dict(sorted(number.items(), key=lambda of_job: (-of_job[1], of_job[0])))
 
 
 def jobs_in_words(flows: Iterable[CrossingSubflow | ListedRoute], most: int = 3) -> str:
-    """Return jobs with their numbers of flows, such as ``ring (4), bert (2)``; empty without flows."""
+    """Return jobs in words, with their numbers of flows: ``ring (4), bert (2)``. At most ``most`` jobs are named."""
     jobs = jobs_of(flows)
     named = [f"{job_id} ({count})" for job_id, count in [*jobs.items()][:most]]
     return ", ".join(named + [counted(len(jobs) - most, "more job")] * (len(jobs) > most))
 
 
 def hashed(fabric: pb.GetFabricResponse, routes: Iterable[ListedRoute]) -> int:
-    """Return the number of flows without a route whose source and destination the controller has found."""
+    """Return the number of flows that have no route although the controller has found both of their hosts."""
     known = {host.ip for host in fabric.hosts}
     return sum(not route.held and known >= {route.src, route.dst} for route in routes)
 
 
 Job = pb.Job
 PairDemand = pb.PairDemand
-"""Types of messages, for modules that import no generated code."""
+"""Types of messages. Modules that import no generated code use these names."""
 
 
 # ---- state
 
 
 def job_state(job: Job) -> str:
-    """Return the state of a job's flows, and what the job waits for."""
+    """Return the state of a job's flows in words, with the hosts or circuits for which the job waits."""
     waits = f", waits for {', '.join(job.missing_hosts)}" if job.missing_hosts else ""
     unwired = f", {job.wiring.unwired}" if job.wiring.unwired else ""
     return f"{word(word_in(job, 'state'))}{waits}{unwired}"
 
 
 def state_in_row(job: Job) -> str:
-    """Return a job's state with the mark of the job's traffic and the number of flows without a path."""
+    """Return a job's state for a row of a table, with its ``traffic_mark`` and its number of flows without a path."""
     return job_state(job) + traffic_mark(job) + _lost(job)
 
 
 def state_without_mark(job: Job) -> str:
-    """Return a job's state as ``state_in_row`` does, but without the mark, which a column ``planned for`` replaces."""
+    """Return a job's state for a row of a table whose column ``planned for`` replaces the job's ``traffic_mark``."""
     return job_state(job) + _lost(job)
 
 
@@ -120,20 +120,20 @@ def job_slowdown(job: Job) -> str:
 
 
 def without_route(job: Job, src: str, dst: str) -> str:
-    """Return the text for a flow of the job that has no route: the reason, or ``ecmp`` when none is known."""
+    """Return why a flow of the job has no route: the reason in words, or ``ecmp`` when no reason is known."""
     if not {src, dst}.isdisjoint(job.missing_hosts):
         return "host not found"
     return "no circuits" if job.wiring.unwired else "ecmp"
 
 
 def route_cells(job: Job, route: ListedRoute, planned: bool = False) -> tuple[str, ...]:
-    """Return source, destination and path of a flow of the job; with ``planned`` also its path in the newest plan."""
+    """Return source, destination and path of a flow. With ``planned``, add its path in the newest plan."""
     held = route_words(route.held, without_route(job, route.src, route.dst))
     return route.src, route.dst, held, *([route_words(route.planned, "same")] if planned else [])
 
 
 def wiring_line(job: Job, none: str = "no circuits") -> str:
-    """Return how a job is wired, or why it is not; empty without optical switches."""
+    """Return a line on the circuits of a job, or why it has none; empty in a fabric without optical switches."""
     if not job.HasField("wiring"):
         return ""
     wiring = job.wiring
@@ -151,12 +151,14 @@ def wiring_line(job: Job, none: str = "no circuits") -> str:
 
 
 def too_efficient(measured: float | None) -> bool:
-    """Return whether a measured efficiency is too high to be true."""
+    """Return whether a measured efficiency is higher than any real one."""
     return measured is not None and measured > MOST_EFFICIENT
 
 
 def efficiency_mark(job: Job) -> str:
-    """Return a mark for a measured efficiency: ``!`` if it is impossible, ``?`` if its bytes are not confirmed."""
+    """Return the mark of a job's measured efficiency.
+
+    ``!`` if it is impossible, ``?`` if counters have not confirmed it."""
     measured = optional(job, "efficiency_measured")
     if too_efficient(measured):
         return " !"
@@ -173,10 +175,10 @@ def efficiencies(job: Job) -> tuple[float | None, float | None]:
 
 
 def efficiency(job: Job) -> float | None:
-    """Return the measured efficiency, else the predicted one; None while neither is known.
+    """Return the measured efficiency, or the predicted one if no measured one is usable; None while neither is known.
 
-    A measured value that is impossible counts as unknown. When no prediction is possible, the measured value says
-    nothing about the network: an all-to-all reaches half of its ideal even on an idle fabric."""
+    An impossible measured value is not used. Neither is a measured value when the controller can make no prediction,
+    because it then says nothing about the network: an all-to-all reaches half of its ideal even on an idle fabric."""
     possible = job.HasField("efficiency_measured") and not too_efficient(job.efficiency_measured)
     if possible and not job.prediction_withheld:
         return job.efficiency_measured
@@ -186,7 +188,9 @@ def efficiency(job: Job) -> float | None:
 
 
 def urgency(job: Job) -> tuple[int, bool, float, str]:
-    """Return a sort key: flows without a path first, then jobs that wait for hosts, then the lowest efficiency."""
+    """Return a sort key.
+
+    Jobs with flows without a path first, then jobs that wait for hosts, then by efficiency, lowest first."""
     share = efficiency(job)
     waits = job.state == pb.JOB_STATE_PENDING
     return -job.flows_without_path, not waits, 2.0 if share is None else share, job.spec.job_id
@@ -221,19 +225,21 @@ SOURCES = {
     "provisional": "pairs that send, with bytes that counters have not yet confirmed",
     "learning": "nothing yet: counters have not yet confirmed any of its traffic",
 }
-"""Descriptions of the bytes that a job is planned for, by the API's word for their source (``DemandSource``)."""
+"""Descriptions of the bytes for which a job is planned, by the API's word for their source (``DemandSource``)."""
 STATES = {"silent": "it sends nothing now", "slower": "its iteration takes longer than those before"}
-"""Texts by the API's word for a ``DemandFinding`` that does not contradict the job's announcement."""
+"""Texts for each ``DemandFinding`` (by the API's word) that does not mean a wrong announcement."""
 IMPOSSIBLE = "it announced too much, or reports its iterations as too short"
 
 
 def planned_for(source: str) -> str:
-    """Return the API's word for the source of a job's planned bytes, but ``unconfirmed`` instead of ``declared``."""
+    """Return the source of a job's planned bytes as a word for people: the API's word, but not ``declared``."""
     return "unconfirmed" if source == "declared" else word(source)
 
 
 def planned(job: Job) -> str:
-    """Return a job's cell ``planned for``: source of its planned bytes; ``learning`` while more pairs are learnt."""
+    """Return a job's cell in the column ``planned for``.
+
+    Source of its planned bytes, and whether more pairs are learnt."""
     if not job.HasField("demand"):
         return "-"
     return planned_for(word_in(job.demand, "source")) + (", learning" if _looks_for(job.demand) else "")
@@ -247,7 +253,7 @@ def _planned_in_words(demand: pb.Demand) -> str:
 
 
 def _looks_for(demand: pb.Demand) -> bool:
-    """Return whether the controller learns pairs of addresses besides the pairs that the job is planned for."""
+    """Return whether the controller looks for pairs of addresses beyond those for which the job is planned."""
     return demand.learning and word_in(demand, "source") not in ("learning", "provisional")
 
 
@@ -256,25 +262,25 @@ def _pattern(demand: pb.Demand) -> str:
 
 
 def findings(job: Job) -> list[str]:
-    """Return the keys of ``STATES`` that apply to a job now, such as ``silent``."""
+    """Return the findings about a job's traffic that are keys of ``STATES``, such as ``silent``."""
     words = (word_of(pb.DemandFinding.DESCRIPTOR, finding) for finding in job.demand.findings)
     return [found for found in words if found in STATES]
 
 
 def _unconfirmed(job: Job) -> bool:
-    """Return whether counters have not confirmed the bytes that the job is planned for."""
+    """Return whether counters have not yet confirmed the bytes for which the job is planned."""
     return word_in(job.demand, "source") in ("declared", "provisional", "learning")
 
 
 def traffic_mark(job: Job) -> str:
-    """Return a mark for a row: ``!`` for a wrong announcement, ``?`` for bytes that counters have not confirmed."""
+    """Return the mark of a job's traffic: ``!`` for a wrong announcement, ``?`` for bytes not confirmed by counters."""
     if job.demand.difference or too_efficient(job.efficiency_measured):
         return " !"
     return " ?" if _unconfirmed(job) else ""
 
 
 def traffic_lines(job: Job) -> list[str]:
-    """Return sentences that explain the marks of a job, and other remarkable facts about its traffic."""
+    """Return sentences that explain a job's marks, and other notable facts about its traffic."""
     demand, source = job.demand, word_in(job.demand, "source")
     lines = [f"{STATES[found].capitalize()}." for found in findings(job)]
     if demand.difference:
@@ -299,7 +305,9 @@ def _traffic(job: Job) -> str:
 
 
 def busiest_pairs(job: Job, most: int) -> list[PairDemand]:
-    """Return the ``most`` pairs of addresses with the most bytes per iteration, announced or counted, largest first."""
+    """Return at most ``most`` pairs of addresses.
+
+    Pairs with the most announced or counted bytes per iteration come first."""
 
     def sent(pair: PairDemand) -> tuple[float, float]:
         return max(pair.declared_bytes, pair.measured_bytes), pair.measured_bps
@@ -313,7 +321,7 @@ def busiest_pairs(job: Job, most: int) -> list[PairDemand]:
 def announced(spec: Any, library: str) -> str:
     """Return words for the traffic that a job spec announces.
 
-    ``spec``: message or object. ``library``: word for the spec's library."""
+    ``spec``: message of the API, or a ``JobSpec``. ``library``: word for the spec's library."""
     by_library = f" (library: {word(library)})"
     parts = []
     if ways := spec.parallelizations:
@@ -328,7 +336,7 @@ def announced(spec: Any, library: str) -> str:
 
 
 def of_which_parallelization(job: Job) -> str:
-    """Return which parallelization the job's flows belong to: the one chosen with its circuits, or the first."""
+    """Return words for the parallelization of the job's flows: the one chosen with its circuits, or the first."""
     ways = job.spec.parallelizations
     if chosen := job.wiring.parallelization:
         return f"those of parallelization {chosen}, chosen from {len(ways)}"
@@ -340,7 +348,7 @@ def hosts_not_found(job: Job) -> str:
 
 
 def job_facts(job: Job) -> dict[str, object]:
-    """Return everything known about a job except its pairs of addresses, collectives and routes."""
+    """Return names and values of a job's facts, except its pairs of addresses, collectives and routes."""
     spec, wiring = job.spec, wiring_line(job, none="none")
     predicted = efficiencies(job)[0]
     split = f"into {spec.max_subflows} subflows over {word(word_in(spec, 'transport'))}"
@@ -367,7 +375,7 @@ def job_facts(job: Job) -> dict[str, object]:
 
 
 def job_cells(job: Job, state: str) -> Sequence[str]:
-    """Return the cells of ``JOB_COLUMNS``. ``state``: state in words, in the length that the table has room for."""
+    """Return the cells of a job's row, in the order of ``JOB_COLUMNS``. ``state``: the job's state in words."""
     predicted, measured = efficiencies(job)
     return (
         job.spec.job_id,
@@ -386,4 +394,4 @@ def job_cells(job: Job, state: str) -> Sequence[str]:
 JOB_COLUMNS = (
     *("job", "state", "ranks", "flows", "pinned", "planned for", "slowdown", "predicted", "measured", "iterations"),
 )
-"""Columns of a table of jobs."""
+"""Columns of a table of jobs; ``job_cells`` makes the rows."""

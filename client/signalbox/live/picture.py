@@ -1,11 +1,11 @@
-"""A fabric as a picture: switches in tiers, cables with the loads of both directions, circuits; and its colours.
+"""A fabric as a picture: switches in tiers, cables with the loads of both directions, circuits, and colours.
 
-The time is linear in the fabric. Small fabrics are drawn as a graph, large ones (more than ``MOST_CABLES`` cables) as a
-matrix of each tier and the next.
+The time is linear in the size of the fabric. Small fabrics are drawn as a graph. Large ones (more than ``MOST_CABLES``
+cables) are drawn as matrices: one for each tier and the next tier.
 
-Loads have five steps of cividis (Nuñez, Anderton, Renslow: Optimizing colormaps with consideration for color vision
-deficiency, PLOS ONE 2018), which people with and without colour vision deficiency read alike. Parts that are down or
-drained differ in more than colour wherever they are drawn: by dashes, or by a word."""
+Loads have the colours of cividis at five points (Nuñez, Anderton, Renslow: Optimizing colormaps with consideration for
+color vision deficiency, PLOS ONE 2018). People with and without colour vision deficiency read them alike. Parts that
+are down or drained differ in more than colour wherever they are drawn: by dashes, or by a word."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from signalbox.v1 import signalbox_pb2 as pb
 Switch = TypeVar("Switch", int, str)
 
 MOST_CABLES, MOST_SWITCHES = 256, 1024
-"""Largest numbers of cables and switches that can be distinguished in a graph."""
+"""Largest numbers of cables and of switches that are drawn as a graph; more could not be told apart."""
 LEAVES = 0
 """Tier of switches with hosts."""
 
 
 class Condition(StrEnum):
-    """Condition of a switch or cable. ``UNSYNCED``: a switch that does not yet hold exactly the intended rules."""
+    """Condition of a switch or cable. ``UNSYNCED``: the rules on a switch are not yet exactly the intended ones."""
 
     UP = "up"
     UNSYNCED = "not in sync"
@@ -42,13 +42,13 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A switch.
+    """A switch in a picture.
 
     - ``name``: its name, shortened to ``NAME_CHARS``
-    - ``part``: its name for ``drain``; its dpid when several switches have the name, or it was shortened
+    - ``part``: its name for ``drain``. This is its dpid if several switches share the name, or the name was shortened.
     - ``tier``: 0 for switches with hosts
     - ``x``: horizontal position within its tier, 0 to 1
-    - ``hosts``: addresses of hosts found there"""
+    - ``hosts``: addresses of the hosts at the switch"""
 
     dpid: int
     name: str
@@ -60,17 +60,17 @@ class Node:
 
     @property
     def title(self) -> str:
-        """Title of the switch, unique among the switches."""
+        """Text that names the switch; no other switch has the same."""
         return _title(self.name, self.part)
 
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """A cable, or a circuit.
+    """A cable or a circuit in a picture.
 
     - ``name``: its name, shortened to ``NAME_CHARS``
-    - ``part``: its name for ``drain``; its first port by dpid (``0x1:3``) when several switches have that port's name,
-      or it was shortened
+    - ``part``: its name for ``drain``. This is its first port by dpid (``0x1:3``) if several switches share a name, or
+      the name was shortened.
     - ``ends``: dpids of its two switches, the switch of the lower tier first; for a circuit, the sender first
     - ``up`` and ``down``: where its links towards the higher and the lower tier begin; None for a missing direction
     - ``up_load`` and ``down_load``: measured rate divided by capacity; None while unknown
@@ -88,14 +88,14 @@ class Cable:
 
     @property
     def load(self) -> float | None:
-        """Load of the direction with the higher load; None while both are unknown."""
+        """Larger load of the two directions; None while both are unknown."""
         if self.up_load is None or self.down_load is None:
             return self.up_load if self.down_load is None else self.down_load
         return max(self.up_load, self.down_load)
 
     @property
     def title(self) -> str:
-        """Title of the cable, unique among the cables."""
+        """Text that names the cable; no other cable has the same."""
         return _title(self.name, self.part)
 
 
@@ -103,9 +103,9 @@ class Cable:
 class Matrix:
     """Cables between two tiers, or circuits within a tier.
 
-    - ``rows``: switches of the lower tier, from left to right; for circuits, the switches that send
-    - ``columns``: switches of the higher tier, from left to right; for circuits, the switches that receive
-    - ``cells``: cables between two switches, by the positions (column, row)"""
+    - ``rows``: switches of the lower tier, from left to right; for circuits, the sending switches
+    - ``columns``: switches of the higher tier, from left to right; for circuits, the receiving switches
+    - ``cells``: cables between two switches, by their positions (column, row)"""
 
     rows: Sequence[Node]
     columns: Sequence[Node]
@@ -114,24 +114,24 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Picture:
-    """Picture of a fabric. ``nodes``: by dpid. ``cables``: ordered by their ends and names."""
+    """Picture of a fabric. ``nodes``: switches by dpid. ``cables``: sorted by their ends, then by name."""
 
     nodes: Mapping[int, Node]
     cables: Sequence[Cable]
 
     @cached_property
     def without_tiers(self) -> bool:
-        """True if circuits connect the switches, and no cables do."""
+        """True if all connections between switches are circuits, so that the switches are drawn on a circle."""
         return bool(self.cables) and all(cable.one_way for cable in self.cables)
 
     def on_circle(self, node: Node) -> tuple[float, float]:
-        """Return the position of a switch in a picture without tiers, from the left and from the top, 0 to 1."""
+        """Return the position of a switch on the circle, as distances from the left and from the top, 0 to 1."""
         turn = 2 * pi * node.x
         return 0.5 + 0.5 * sin(turn), 0.5 - 0.5 * cos(turn)
 
     @property
     def tiers(self) -> list[list[Node]]:
-        """Tiers from the leaves up, each from left to right."""
+        """Switches of each tier, from left to right; the tier of the leaves comes first."""
         found: dict[int, list[Node]] = defaultdict(list)
         for node in self.nodes.values():
             found[node.tier].append(node)
@@ -144,7 +144,7 @@ class Picture:
 
     @cached_property
     def matrices(self) -> Mapping[int, Matrix]:
-        """Matrices by tier: the cables from this tier to the next tier, or the circuits within this tier."""
+        """Matrix of each tier: the cables from this tier to the next one, or the circuits within this tier."""
         of_tiers: dict[int, list[Cable]] = defaultdict(list)
         for cable in self.cables:
             of_tiers[self.nodes[cable.ends[0]].tier].append(cable)
@@ -166,7 +166,7 @@ class Picture:
         return Matrix(rows, columns, cells)
 
     def at(self, dpid: int) -> list[Cable]:
-        """Return the cables that end at a switch, and its circuits."""
+        """Return the cables and circuits that end at a switch."""
         return [cable for cable in self.cables if dpid in cable.ends]
 
 
@@ -195,7 +195,7 @@ def picture(state: State) -> Picture:
 
 
 def reloaded(before: Picture, state: State) -> Picture:
-    """Return the picture of ``state`` when only rates have changed since ``before``."""
+    """Return the picture for ``state``, if only rates have changed since the picture ``before``."""
     loads = {at: load(link) for at, link in state.links.items()}
     cables = [
         replace(each, up_load=each.up and loads.get(each.up), down_load=each.down and loads.get(each.down))
@@ -254,8 +254,8 @@ def _tiers(state: State, names: Mapping[int, str], hosts: Mapping[int, Sequence[
 
     Tier 0 has the switches with hosts. The controller finds hosts only when jobs name them. So tier 0 also has the
     switches with similar names (``leaf3`` like ``leaf1``), unless two switches of tier 0 would then be neighbours.
-    Before any host is found, tier 0 has the switches that have an up port without a link. A switch without a path of
-    cables to tier 0 has the tier of switches with similar names."""
+    Before any host is found, tier 0 has the switches that have an up port without a link. A switch that no cables
+    connect to tier 0 has the tier of switches with similar names."""
     neighbours: dict[int, set[int]] = {dpid: set() for dpid in names}
     for link in state.links.values():
         if link.one_way:
@@ -275,7 +275,9 @@ def _tiers(state: State, names: Mapping[int, str], hosts: Mapping[int, Sequence[
 
 
 def distances(neighbours: Mapping[Switch, set[Switch]], first: Iterable[Switch]) -> dict[Switch, int]:
-    """Return the distance in cables from each switch to the nearest of ``first``, without unreachable switches."""
+    """Return the distance in cables from each switch to the nearest switch of ``first``.
+
+    Unreachable ones are left out."""
     found = dict.fromkeys(first, 0)
     for switch in (queue := list(found)):
         beyond = [each for each in neighbours.get(switch, ()) if each not in found]
@@ -317,10 +319,10 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
 
 
 def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | None:
-    """Return the dpids of a cable that is down.
+    """Return the dpids of the two switches of a cable that is down; None if they are unknown.
 
-    A cable that was never up, only declared in the inventory file, has an id without dpids. Its switches are then found
-    by the cable's name."""
+    The id of a cable has the dpids, unless the cable was never up and is only declared in the inventory file. Then the
+    names of the switches are taken from the cable's name."""
     if ends := re.fullmatch(r"(0x[0-9a-f]{1,16}):\d+ (0x[0-9a-f]{1,16}):\d+", part.id):
         return int(ends[1], 16), int(ends[2], 16)
     ends = re.fullmatch(r"(.+):[^:>]+>(.+)", part.name) if len(part.name) <= MOST_CHARS else None
@@ -328,7 +330,7 @@ def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | N
 
 
 def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, drained: Collection[str]) -> Cable:
-    """Return the picture of a cable. ``at``: begin of one of its links; ``back``: begin of the other direction."""
+    """Return the cable for a picture. ``at`` and ``back``: begin of its link in one direction, and in the other."""
     first, second = state.links[at], state.links.get(back)
     names = {first.name} | ({second.name} if second else set())
     ends = _lower_first((at[0], back[0]), nodes)
@@ -351,7 +353,7 @@ def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, dr
 
 
 def _circuit(link: pb.Link, nodes: Mapping[int, Node], drained: Collection[str]) -> Cable:
-    """Return the picture of a circuit. It is named after the port where it begins, so names are unique."""
+    """Return the circuit for a picture. Its name is that of its first port, so names are unique."""
     at, dst = (link.src.dpid, link.src.port), nodes[link.dst.dpid]
     src = nodes[at[0]]
     name = short(link.name, NAME_CHARS)
@@ -371,7 +373,7 @@ def _circuit(link: pb.Link, nodes: Mapping[int, Node], drained: Collection[str])
 
 
 def _id(a: LinkAt, b: LinkAt) -> str:
-    """Return the id of a cable (``DownPart.id``), which identifies a drained cable whose name is not unique."""
+    """Return the id of a cable (``DownPart.id``). It identifies a drained cable when several cables share its name."""
     return " ".join(f"{dpid:#x}:{port}" for dpid, port in sorted((a, b)))
 
 
@@ -381,7 +383,7 @@ def _lower_first(ends: tuple[int, int], nodes: Mapping[int, Node]) -> tuple[int,
 
 
 SCALE = ("#00224e", "#434e6c", "#7d7c78", "#bcae6c", "#fee838")
-"""Colours from load 0 to 1, equally spaced; in between they are mixed linearly."""
+"""Colours from load 0 to 1 in equal steps. The colours of loads in between are mixed linearly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +394,7 @@ class Paper:
     text: str
     faint: str
     unknown: str
-    """Colour of a load that is not measured."""
+    """Colour of an unknown load."""
     down: str
     drained: str
     scale: tuple[str, ...]
@@ -400,11 +402,13 @@ class Paper:
 
 LIGHT = Paper("#ffffff", "#1b1f24", "#6b7280", "#c4c8ce", "#c4320a", "#6d4aa2", SCALE[::-1])
 DARK = Paper("#14171c", "#e6e8eb", "#9aa2ad", "#4a4f57", "#ff7a4d", "#b79be8", SCALE)
-"""Palettes in which an empty link is nearly as bright as the background, and a full link is not."""
+"""Palettes for light and dark backgrounds. An empty link is nearly as bright as the background, a full link is not."""
 
 
 def colour(load: float | None, paper: Paper) -> str:
-    """Return the colour of a load as ``#rrggbb``. Loads are limited to 0 to 1; None is unknown."""
+    """Return the colour of a load as ``#rrggbb``.
+
+    Loads beyond 0 or 1 have the colour of 0 or 1; None is an unknown load."""
     if load is None:
         return paper.unknown
     place = min(max(load, 0.0), 1.0) * (len(paper.scale) - 1)

@@ -1,6 +1,7 @@
-"""Rows of tables about a state, and sentences for events, as short text. The first text of a row is its name.
+"""Rows of tables about a state, and sentences for events, as short texts.
 
-Sentences are made from the text of an event (``what``) and its details by name."""
+The first text of a row names the row's object. A sentence is made from an event's text (``what``) and its details by
+name."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ Details = Mapping[str, str]
 
 
 def event_line(event: pb.Event) -> str:
-    """Return the sentence of an event, without its time.
+    """Return the sentence for an event, without its time.
 
-    An event without a sentence here, from another version of the controller, is shown by its text and its details."""
+    If this version has no sentence for the event, its text and its details are returned."""
     details = {detail.name: detail.value for detail in event.details}
     left_out = details.pop("left_out", "")
     line = sentence(event.what, details)
@@ -28,7 +29,7 @@ def event_line(event: pb.Event) -> str:
 
 
 def sentence(what: str, details: Details) -> str:
-    """Return the sentence for an event with this text and these details; empty when no sentence fits."""
+    """Return the sentence for an event with this text and these details; empty if this version has none."""
     kind = "plan" if what.startswith("plan ") else what
     if what == "drained" and details.get("flows") == "0":
         kind = "drained, empty"
@@ -41,9 +42,9 @@ def sentence(what: str, details: Details) -> str:
 
 
 def _parts(what: str, details: Details) -> str:
-    """Return the sentence about one or several parts of the fabric.
+    """Return the sentence for an event about one or several parts of the fabric.
 
-    ``details`` has their ``count``, and the ``names`` of the first few."""
+    ``details`` has their number (``count``), and the ``names`` of the first few."""
     count, names = int(details["count"]), details["names"]
     kind, _, become = what.partition(" ")
     more = count - names.count(", ") - 1
@@ -53,7 +54,7 @@ def _parts(what: str, details: Details) -> str:
 
 
 class _Words(Formatter):
-    """Formatter that fills details, which are text, into a sentence.
+    """Formatter that inserts details of an event, which are all texts, into a sentence.
 
     - ``{flows:#flow}``: the number with its noun
     - ``{state:word}``: a word of the API in plain form
@@ -77,7 +78,7 @@ _OF_PARTS = {
     *("switch found", "link found", "hosts found"),
     *(f"{kind} {become}" for kind in _PLURALS for become in ("down", "up again")),
 }
-"""Events about one or several parts of the fabric. A single host that is found has its own sentence."""
+"""Texts of events about one or several parts of the fabric. A single host that is found has another text."""
 
 _SENTENCES = {
     "alarm": "alarm: {text}",
@@ -108,7 +109,7 @@ Rows = list[tuple[str, ...]]
 
 
 def facts(state: State) -> str:
-    """Return one line about the state of the controller."""
+    """Return a line on the state of the controller."""
     if state.lost is None:
         return "waiting for the controller's first answer"
     if state.lost:
@@ -126,7 +127,7 @@ def facts(state: State) -> str:
 
 
 def plan(state: State) -> str:
-    """Return one line about the newest plan."""
+    """Return a line on the newest plan."""
     if state.plan is None:
         return "no plan yet"
     newest = state.slowdowns[-1]
@@ -150,13 +151,13 @@ def jobs(found: Iterable[Job]) -> Rows:
 
 
 def links(state: State, most: int) -> Rows:
-    """Return a row for each of the ``most`` fullest links: name, use of the capacity, rate, unannounced traffic."""
+    """Return a row for each of the ``most`` links with the highest load: name, load, rate, unannounced traffic."""
     cells = map(link_cells, state.busiest_links(most))
     return [(name, use, bps, unannounced) for name, use, bps, _, unannounced in cells]
 
 
 def link_cells(link: Link) -> tuple[str, str, str, str, str]:
-    """Return name, use of the capacity, rate, capacity and unannounced traffic of a link.
+    """Return name, load, rate, capacity and unannounced traffic of a link.
 
     The unannounced traffic is known later than the rate, because the jobs' traffic over the link must be counted for a
     whole window."""
@@ -165,9 +166,9 @@ def link_cells(link: Link) -> tuple[str, str, str, str, str]:
 
 
 def alarms(state: State, most: int) -> Rows:
-    """Return the time and the line of each alarm, the most urgent first.
+    """Return the time and the text of at most ``most`` alarms, the most urgent first.
 
-    The line of an acknowledged or silenced alarm begins with ``known``, so a line that is cut still shows it."""
+    The text of an acknowledged or silenced alarm begins with ``known``, which remains visible when a text is cut."""
     return [
         (clock(each.raise_time), short(f"{'known: ' if each.HasField('silence') else ''}{alarm_line(each)}"))
         for each in state.alarms_by_urgency()[:most]
@@ -175,5 +176,5 @@ def alarms(state: State, most: int) -> Rows:
 
 
 def events(state: State, most: int) -> Rows:
-    """Return the time and the sentence of each event, newest first."""
+    """Return the time and the sentence of at most ``most`` events, newest first."""
     return [(clock(each.event_time), short(event_line(each))) for each in state.newest_events(most)]

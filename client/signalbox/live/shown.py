@@ -1,4 +1,4 @@
-"""Figures and messages of the API in words, for people. The module ``jobs`` has the words for jobs."""
+"""Numbers and messages of the API in words, for people. The module ``jobs`` has the words for jobs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ MOST_CHARS, NAME_CHARS = 2000, 256
 
 
 def word(value: str | None) -> str:
-    """Return a value of an enum, such as ``partly_pinned``, in plain form."""
+    """Return a word of the API, such as ``partly_pinned``, with spaces; ``-`` for an empty word."""
     return (value or "-").replace("_", " ")
 
 
 def optional(message: Message, field: str) -> Any:
-    """Return the value of a field; None while it is unknown."""
+    """Return the value of a field; None when the field is absent."""
     return getattr(message, field) if message.HasField(field) else None
 
 
 def rate(bps: float | None) -> str:
-    """Return a rate with three digits, such as ``1 Gbit/s`` for 999.6 Mbit/s; ``-`` for a value that is no number."""
+    """Return a rate with three digits and its unit, such as ``1 Gbit/s`` for 999.6 Mbit/s; ``-`` if it is unknown."""
     if bps is None or not isfinite(bps):
         return "-"
     for unit, size in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
@@ -46,7 +46,7 @@ def counted(count: int, what: str, several: str = "") -> str:
 
 
 def percent(share: float | None, digits: int = 0) -> str:
-    """Return a share in per cent; ``-`` while it is unknown."""
+    """Return a fraction in per cent; ``-`` while it is unknown."""
     return "-" if share is None or not isfinite(share) else f"{share:.{digits}%}"
 
 
@@ -59,7 +59,7 @@ def clock(time: Timestamp) -> str:
 
 
 def when(time: Timestamp) -> str:
-    """Return the time to the second; ``-`` when the message has none."""
+    """Return the time in UTC, to the second; ``-`` when it is absent."""
     unix_s = seconds_since_1970(time)
     return moment(unix_s, TO_THE_SECOND) if unix_s else "-"
 
@@ -73,27 +73,29 @@ def moment(unix_s: float, form: str) -> str:
 
 
 def some(names: Iterable[str], most: int = 8) -> str:
-    """Return the first ``most`` names, separated by commas, and the number of further names."""
+    """Return the first ``most`` names, separated by commas, and how many more there are."""
     known = list(names)
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return ", ".join(known[:most]) + more
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Return a sort key that puts leaf2 before leaf10: numbers sort by length, then digit by digit.
+    """Return a sort key that puts leaf2 before leaf10: numbers are sorted by length, then digit by digit.
 
-    Names of bridges may have digits other than 0 to 9, and more digits than ``int`` accepts."""
+    Conversion to ``int`` would fail for names with too many digits, or with digits other than 0 to 9."""
     parts = enumerate(re.split(r"([0-9]+)", name))
     return [(len(part.lstrip("0")), part.lstrip("0")) if place % 2 else (-1, part) for place, part in parts]
 
 
 def short(text: str, most: int = MOST_CHARS) -> str:
-    """Return the text, or the beginning of a long text with an ellipsis."""
+    """Return the text; if it is longer than ``most`` characters, its beginning and an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def printable(text: str) -> str:
-    """Return the text without control characters that a terminal obeys: users who register jobs choose names."""
+    """Return the text with control characters replaced.
+
+    Users choose names of jobs, and terminals obey these characters."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -101,12 +103,12 @@ def printable(text: str) -> str:
 
 
 def alarm_line(alarm: pb.Alarm) -> str:
-    """Return the severity, the kind (as commands accept it) and the ``alarm_text`` of an alarm."""
+    """Return a line on an alarm: severity, kind as commands accept it, and ``alarm_text``."""
     return f"{word_in(alarm, 'severity') or '-'} {word_in(alarm, 'kind') or '-'}: {alarm_text(alarm)}"
 
 
 def alarm_text(alarm: pb.Alarm) -> str:
-    """Return the text of an alarm, and whether it is acknowledged or silenced."""
+    """Return the text of an alarm. If it is acknowledged or silenced, the text says so."""
     if not alarm.HasField("silence"):
         return alarm.text
     found = alarm.silence
@@ -125,7 +127,7 @@ _DRAIN_STATES = {
 
 
 def drain_state(part: pb.DrainedPart) -> str:
-    """Return the progress of a part's drain in words, such as ``3 flows still on it`` or ``safe to pull``."""
+    """Return the progress of a drain in words, such as ``3 flows still on it`` or ``safe to pull``."""
     waits_for = ", ".join(part.waits_for) or "the switches"
     state = _DRAIN_STATES.get(word_in(part, "state"), "-")
     said = state.format(flows=counted(part.flows, "flow"), rate=rate(part.rate_bps), waits_for=waits_for)
@@ -133,7 +135,9 @@ def drain_state(part: pb.DrainedPart) -> str:
 
 
 def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
-    """Return the switches of a route, or of each subflow with its share. ``without``: text when there is no route."""
+    """Return the switches of a route, or of each subflow with its share.
+
+    ``without``: text for a flow without a route."""
     known = list(paths)
     if len(known) == 1:
         return " > ".join(known[0].switches)
@@ -141,9 +145,11 @@ def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
 
 
 def proven_over(slowdowns_listed: int, candidates: int, stretch: int = 0) -> str:
-    """Return words for the paths over which slowdowns are proven; in a sentence they follow the number of slowdowns.
+    """Return words for the sets of paths over which slowdowns are proven.
 
-    - ``slowdowns_listed``: number of slowdowns proven only over candidate paths, or 0
+    In a sentence they follow ``N slowdowns proven``.
+
+    - ``slowdowns_listed``: number of slowdowns that are proven only over candidate paths
     - ``candidates``: largest number of candidate paths per pair of switches; 0 when all shortest paths are candidates
     - ``stretch``: largest number of links that a path may have more than the shortest path"""
     every = f"over all loop-free paths of up to {stretch} more links than the shortest" if stretch else ""
@@ -155,11 +161,11 @@ def proven_over(slowdowns_listed: int, candidates: int, stretch: int = 0) -> str
 
 
 def goal(max_slowdown: float | None, moves_left: int, blocked_flows: int) -> str:
-    """Return words for the goal plan, which needs more moves than one planning cycle may make.
+    """Return words for the goal plan, which would need more moves than one planning cycle may make.
 
     - ``max_slowdown``: worst slowdown of the goal plan; None without a goal plan
     - ``moves_left``: number of moves from the newest plan to the goal plan
-    - ``blocked_flows``: number of moves that must be made together and are too many for one cycle; else 0"""
+    - ``blocked_flows``: number of flows that must move together but are too many for one cycle; 0 if there are none"""
     if max_slowdown is None:
         return "none"
     worst = f"worst slowdown {slowdown(max_slowdown)}"
@@ -169,7 +175,7 @@ def goal(max_slowdown: float | None, moves_left: int, blocked_flows: int) -> str
 
 
 def plan_facts(plan: pb.Plan) -> dict[str, object]:
-    """Return the facts of a plan except its slowdowns and routes."""
+    """Return names and values of a plan's facts, except its slowdowns and routes."""
     ecmp, certificate = plan.ecmp_slowdown, word(word_in(plan, "certificate"))
     over = proven_over(plan.slowdowns_proven_listed, plan.candidates_listed)
     proven = f"{counted(plan.slowdowns_proven, 'slowdown')} proven {over}"

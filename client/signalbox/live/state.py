@@ -1,4 +1,4 @@
-"""State of a controller, assembled from the messages of its watches. Callers pass the time; no clock is read."""
+"""State of a controller, assembled from the messages of its watches. No clock is read; callers give the time."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_EVENTS = 500
 MOST_SLOWDOWNS = 3600
-"""Largest numbers of events and plans kept, newest last."""
+"""Largest numbers of stored events and of stored plans' slowdowns. The newest ones are stored."""
 MOST_ENTRIES = 65_536
-"""Largest number of entries kept of a kind: switches, links, hosts, drains, parts that are down, jobs, alarms."""
+"""Largest number of stored objects of one kind, such as switches, links or jobs."""
 MOST_EVENT_BYTES = 10_000
-"""Largest size of an event whose details are kept."""
+"""Largest size in bytes of an event whose details are stored."""
 MOST_LOAD = 1e6
-"""Load above which a reported rate cannot be a measurement, and counts as unknown."""
+"""Load above which a reported rate is no real measurement, and counts as unknown."""
 
 Link = pb.Link
-"""Type of a directed link, for modules that import no generated code."""
+"""Type of a directed link. Modules that import no generated code use this name."""
 PartId = tuple[int, str]
-"""Kind and id of a part that is down."""
+"""Number of the kind (``PartKind``) and id of a part that is down."""
 AlarmId = tuple[int, str]
-"""Kind and subject of an alarm."""
+"""Number of the kind (``AlarmKind``) and subject of an alarm."""
 
 
 class Kind(StrEnum):
-    """Kind of a change of the ``State``."""
+    """Part of the ``State`` that a message has changed."""
 
     SHAPE = "shape"
-    """Switches, links, hosts, drains or parts that are down were added, removed, or changed in more than rates."""
+    """Switches, links, hosts, drains or parts that are down: added, removed, or changed in more than rates."""
     RATES = "rates"
     JOBS = "jobs"
     PLAN = "plan"
@@ -46,14 +46,14 @@ class Kind(StrEnum):
     EVENTS = "events"
     STATUS = "status"
     REACHED = "reached"
-    """The controller stopped or began to answer, or to refuse a watch."""
+    """Whether the controller answers, and whether it refuses a watch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slowdowns:
-    """Worst slowdowns of one plan, of its bound and of ECMP.
+    """Worst slowdown in one plan, its lower bound, and the worst slowdown under ECMP.
 
-    ``unix_s``: time when it arrived. ``ecmp``: mean over hash draws; None while unknown."""
+    ``unix_s``: time when the plan arrived. ``ecmp``: mean over hash draws; None while unknown."""
 
     unix_s: float
     plan: float
@@ -63,12 +63,12 @@ class Slowdowns:
 
 @dataclass(slots=True)
 class State:
-    """State of a controller. Applying a message that adds too many entries raises ``SignalboxError``.
+    """State of a controller. Methods raise ``SignalboxError`` when a message adds too many objects.
 
     - ``lost``: why the controller does not answer; empty while it does, None before the first answer
     - ``events``: newest last
     - ``slowdowns``: worst slowdowns of plans, newest last
-    - ``refusals``: why the messages of a watch are missing, by watch"""
+    - ``refusals``: by name of a watch, why its messages are missing"""
 
     lost: str | None = None
     switches: dict[int, pb.Switch] = field(default_factory=dict)
@@ -86,11 +86,11 @@ class State:
 
     @property
     def refused(self) -> str:
-        """Reasons why parts of the state are missing; empty when none is."""
+        """Reasons why parts of the state are missing; empty when the state is complete."""
         return "; ".join(sorted(set(self.refusals.values())))
 
     def take_fabric(self, message: pb.WatchFabricResponse | pb.GetFabricResponse) -> frozenset[Kind]:
-        """Apply one message of the watch, or the answer of ``GetFabric``, which has the whole fabric."""
+        """Apply one message of the watch of the fabric, or an answer of ``GetFabric``, which has the whole fabric."""
         if isinstance(message, pb.GetFabricResponse):
             names = ("switches", "links", "hosts", "drains", "parts_down")
             message = pb.WatchFabricResponse(snapshot=True, **{name: getattr(message, name) for name in names})
@@ -112,7 +112,9 @@ class State:
         return frozenset({Kind.SHAPE, Kind.RATES} if shape else {Kind.RATES} if links else ())
 
     def take_jobs(self, message: pb.WatchJobsResponse) -> frozenset[Kind]:
-        """Apply one message. Ended jobs are removed first, because their ids may have been registered again since."""
+        """Apply one message of the watch of jobs.
+
+        Ended jobs are removed before jobs are added, because the id of an ended job may have been registered again."""
         if message.snapshot:
             self.jobs.clear()
         for end in message.ended:
@@ -129,20 +131,20 @@ class State:
         return frozenset({Kind.ALARMS})
 
     def take_events(self, events: Iterable[pb.Event]) -> frozenset[Kind]:
-        """Append events that are not known yet, ordered by their numbers.
+        """Append those events that are not known yet.
 
-        A controller that has lost its saved state numbers events from the start again. So an event with a lower number
-        is new too, if its time is later."""
+        An event is new if its number or its time is above that of the newest known event. The time matters because a
+        controller that has lost its saved state numbers events from the start again."""
         newest = self.events[-1] if self.events else pb.Event()
         new = [event for event in events if event.number > newest.number or _time(event) > _time(newest)]
         self.events.extend(map(_kept, new))
         return frozenset({Kind.EVENTS} if new else ())
 
     def take_plan(self, plan: pb.Plan | None, unix_s: float) -> frozenset[Kind]:
-        """Set the newest plan; None means that there is none, as after a restart.
+        """Store the newest plan; ``plan`` is None when the controller has none, as after a restart.
 
-        The same plan may arrive again with further facts. It then has the same generation and plan time. The generation
-        alone does not identify it, because a controller that has restarted counts generations from the start."""
+        The same plan may arrive again with further facts, but with the same generation and plan time. The generation
+        alone does not identify a plan, because a controller that has restarted counts generations from the start."""
         if plan is None:
             known, self.plan = self.plan, None
             return frozenset({Kind.PLAN} if known else ())
@@ -158,13 +160,13 @@ class State:
         return frozenset({Kind.STATUS})
 
     def take_lost(self, why: str) -> frozenset[Kind]:
-        """Record why the controller does not answer; ``why`` is empty when it answers."""
+        """Store why the controller does not answer; ``why`` is empty when it answers."""
         changed = self.lost != why
         self.lost = why
         return frozenset({Kind.REACHED} if changed else ())
 
     def take_refused(self, what: str, why: str) -> frozenset[Kind]:
-        """Record why the messages of the watch ``what`` are missing; ``why`` is empty when they arrive."""
+        """Store why the messages of the watch ``what`` are missing; ``why`` is empty when they arrive."""
         before = self.refused
         if why:
             self.refusals[what] = why
@@ -177,16 +179,18 @@ class State:
         return list(self.events)[: -most - 1 : -1]
 
     def jobs_by_urgency(self, find: str = "") -> list[pb.Job]:
-        """Return the jobs, the most urgent first: see ``urgency``. ``find``: a part of their ids in small letters."""
+        """Return the jobs, the most urgent first (``urgency``).
+
+        ``find``: text in lower case that a job's id must contain."""
         return sorted((job for name, job in self.jobs.items() if find in name.lower()), key=urgency)
 
     def busiest_links(self, most: int) -> list[pb.Link]:
-        """Return the ``most`` fullest of the measured links, fullest first."""
+        """Return at most ``most`` links with a measured load, the highest load first."""
         measured = [link for link in self.links.values() if load(link) is not None]
         return nlargest(most, measured, key=lambda link: load(link) or 0.0)
 
     def alarms_by_urgency(self) -> list[pb.Alarm]:
-        """Return the alarms by severity, then newest first; acknowledged and silenced alarms are last."""
+        """Return the alarms by severity, then newest first; acknowledged and silenced alarms come last."""
         return sorted(
             self.alarms.values(),
             key=lambda alarm: (alarm.HasField("silence"), -alarm.severity, -seconds_since_1970(alarm.raise_time)),
@@ -194,7 +198,7 @@ class State:
 
 
 def _take(known: dict[Any, Any], changed: Mapping[Any, Any], gone: Collection[object]) -> bool:
-    """Update a dictionary; return whether something changed."""
+    """Remove and add entries of a dictionary. Return whether something changed."""
     different = any(key in known for key in gone) or any(known.get(key) != value for key, value in changed.items())
     _update(known, changed, gone)
     return different
@@ -210,7 +214,7 @@ def _update(known: dict[Any, Any], changed: Mapping[Any, Any], gone: Iterable[ob
 
 
 def _kept(event: pb.Event) -> pb.Event:
-    """Return a copy of an event, so that the message it arrived in is not kept; without the details of a large one."""
+    """Return a copy of an event, which does not keep its whole message in memory. A large event loses its details."""
     if event.ByteSize() > MOST_EVENT_BYTES:
         return pb.Event(number=event.number, event_time=event.event_time, what=short(event.what))
     kept = pb.Event()
@@ -230,7 +234,7 @@ def load(link: pb.Link) -> float | None:
 
 
 def out_of_use(state: State) -> list[str]:
-    """Return words for the number of parts that are down, and for the number of drained parts.
+    """Return the number of parts that are down and the number of drained parts, in words.
 
     A switch is one part, however many cables it has."""
     parts = ((len(state.parts_down), "down"), (len(state.drains), "drained"))
