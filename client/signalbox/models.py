@@ -30,14 +30,14 @@ from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.jobs.spec import MAX_BYTES, Algorithm, Collective, Frozen, ParallelGroup, Transfer, Whole
 
 MAX_SIZE = 1 << 50
-"""Largest value of any number of a model. Traffic has its own limit, ``MAX_BYTES``."""
+"""Largest value of any number of a model. The traffic has a limit of its own, ``MAX_BYTES``."""
 
 Size = Annotated[Whole, Field(ge=1, le=MAX_SIZE)]
 Count = Annotated[Whole, Field(ge=0, le=MAX_SIZE)]
 
 
 class Preset(StrEnum):
-    """Models with published sizes."""
+    """Names of models with published sizes."""
 
     GPT3_175B = "gpt3-175b"
     LLAMA2_70B = "llama2-70b"
@@ -111,14 +111,14 @@ class Model(Frozen):
 
     Sizes of tensors are in elements, ``sequence`` is in tokens, batches are in sequences.
 
-    - ``preset``: published model whose sizes fill in the fields that are not given
+    - ``preset``: published model from which missing fields get their values
     - ``parameters``: number of all parameters; when absent, it is computed (``weights``)
     - ``element_bytes``: bytes of an activation or parameter that is sent; ``gradient_bytes``: bytes of a gradient
     - ``ffn``: inner width of a feed-forward block; 4·``hidden`` when absent
     - ``gated_mlp``: whether a feed-forward block has three matrices, instead of two
-    - ``kv_heads``: heads of keys and values; as many as ``heads`` when absent
-    - ``experts``: feed-forward blocks in a layer with experts; ``expert_layers``: number of such layers, all when
-      absent"""
+    - ``kv_heads``: number of heads of keys and values; equal to ``heads`` when absent
+    - ``experts``: number of feed-forward blocks in a layer with experts
+    - ``expert_layers``: number of layers with experts; all layers when absent"""
 
     preset: Preset | None = None
     layers: Size
@@ -142,9 +142,9 @@ class Model(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _filled_in(cls, given: Any) -> Any:
-        """Fill in the preset's values.
+        """Give missing fields the values of the preset.
 
-        For an unknown preset, fill in the values of a known preset, so that the unknown name is the only error."""
+        An unknown preset is treated like a known one, so that the unknown name is the only error."""
         if not isinstance(given, dict) or given.get("preset") is None:
             return given
         name = given["preset"]
@@ -163,17 +163,17 @@ class Model(Frozen):
 
     @property
     def expert_weights(self) -> int:
-        """Number of parameters of all experts, which expert parallelism divides."""
+        """Number of parameters of all experts together. Expert parallelism divides them over ranks."""
         return self.layers_with_experts * self.experts * self.feed_forward
 
     @property
     def weights(self) -> int:
-        """Number of parameters: ``parameters`` if it is given, else the parameters of matrices and embeddings.
+        """Number of parameters: ``parameters`` if it is given, else that of all matrices and embeddings.
 
-        Each layer has 2h²(1 + kv_heads/heads) for attention (4h² without grouped queries) and its feed-forward blocks.
-        The embedding has V·h, and an output that is not tied has V·h more. Biases, norms, learned positions and
-        routers are left out; they are below 0.05 % of each preset. For GPT-3 the result is the 12lh² + Vh of Narayanan
-        et al., section 5.1, without its smaller terms."""
+        With h for ``hidden`` and V for ``vocabulary``, each layer has 2h²(1 + kv_heads/heads) for attention (4h²
+        without grouped queries), and its feed-forward blocks. The embedding has V·h, and an output that is not tied has
+        V·h more. Biases, norms, learned positions and routers are left out; they are below 0.05 % of each preset. For
+        GPT-3 the result is the 12lh² + Vh of Narayanan et al., section 5.1, without its smaller terms."""
         if self.parameters is not None:
             return self.parameters
         attention = 2 * self.hidden**2 + _up(2 * self.hidden**2 * (self.kv_heads or self.heads), self.heads)
@@ -183,21 +183,23 @@ class Model(Frozen):
 
     @property
     def activation_bytes(self) -> int:
-        """Bytes of one micro-batch between two layers: b·s·h elements (Narayanan et al., section 3.2)."""
+        """Bytes that one micro-batch sends from layer to layer: b·s·h elements (Narayanan et al., section 3.2).
+
+        b is ``micro_batch``, s is ``sequence``, h is ``hidden``."""
         return self.micro_batch * self.sequence * self.hidden * self.element_bytes
 
 
 NamedModel = Annotated[Model, BeforeValidator(_by_name)]
-"""A model; plain data may have the name of a preset instead."""
+"""A model. In plain data, the name of a preset is short for a model."""
 
 
 class Parallelism(Frozen):
-    """Division of the model over ranks.
+    """Division of a model over ranks.
 
     - ``data``: number of replicas; when absent, the number of ranks / (``tensor`` · ``pipeline``)
-    - ``expert``: number of ``data`` ranks over which the experts of a layer are spread
-    - ``sequence_parallel``: whether tensor ranks divide, along the sequence, data that each would otherwise hold whole
-    - ``zero``: stage of ZeRO; 0: each rank has everything; 1: distributed optimizer; 3: fully sharded
+    - ``expert``: number of ``data`` ranks over which the experts of a layer are distributed
+    - ``sequence_parallel``: whether tensor ranks divide, along the sequence, data of which each would else have a copy
+    - ``zero``: stage of ZeRO. 0: each rank has everything; 1: distributed optimizer; 3: fully sharded.
     - ``overlap_gradients``: whether gradients are sent during the backward pass instead of after it"""
 
     tensor: Size = 1
@@ -218,7 +220,7 @@ class Traffic(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """Traffic of each group of a kind; ``size`` is the M of its collective in bytes (see ``Collective``)."""
+    """Traffic of each group of one kind. ``size``: M of the group's collective in bytes (see ``Collective``)."""
 
     kind: str
     algorithm: Algorithm
@@ -227,10 +229,10 @@ class _Sent(NamedTuple):
 
 
 def traffic(model: Model, parallelism: Parallelism, endpoints: Sequence[str]) -> Traffic:
-    """Return the traffic between hosts; groups within one host are left out. ``endpoints``: the address of each rank.
+    """Return the traffic of one iteration. Groups within one host are left out. ``endpoints``: address of each rank.
 
-    Raises ``InvalidInput``, with paths below ``model`` and ``parallelism``, when the numbers do not fit together.
-    Raises it also when the traffic exceeds the limits of a spec, or when there is no traffic between hosts."""
+    Raises ``InvalidInput`` when the numbers do not fit together; the paths begin with ``model`` and ``parallelism``. It
+    is also raised when the traffic exceeds the limits of a job spec, or when there is no traffic between hosts."""
     ranks = len(endpoints)
     data = parallelism.data or ranks // (parallelism.tensor * parallelism.pipeline)
     InvalidInput.refuse(misfits(model, parallelism, data, ranks))
@@ -264,8 +266,9 @@ def traffic(model: Model, parallelism: Parallelism, endpoints: Sequence[str]) ->
 def groups_of(parallelism: Parallelism, data: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the kind and the ranks of each group, in Megatron-LM's order ``tp-cp-ep-dp-pp``.
 
-    The rank is t + T·(d + D·p) for tensor rank t of T, data rank d of D and pipeline stage p; expert ranks are adjacent
-    in d. An ``embedding`` group is the first and the last stage of a pipeline. D must be a multiple of ``expert``."""
+    ``data``: number of replicas. With T tensor ranks and D = ``data``, tensor rank t of data rank d in pipeline stage p
+    is rank t + T·(d + D·p). Expert ranks are adjacent in d. An ``embedding`` group is the first and the last stage of a
+    pipeline. D must be a multiple of ``expert``."""
     sizes = (parallelism.tensor, parallelism.expert, data // parallelism.expert, parallelism.pipeline)
     kinds = {"tensor": {0}, "pipeline": {3}, "data": {1, 2}, "expert": {1}, "expert-data": {2}}
     for kind, varying in kinds.items():
@@ -278,30 +281,31 @@ def groups_of(parallelism: Parallelism, data: int) -> Iterator[tuple[str, tuple[
 
 
 def sent(model: Model, parallelism: Parallelism, data: int) -> Iterator[_Sent]:
-    """Yield the traffic of each kind of group in one iteration.
+    """Yield the traffic of each kind of group in one iteration. ``data``: number of replicas.
 
-    A pipeline has m = global_batch / (data · micro_batch) micro-batches, and a stage has L = ⌈layers / pipeline⌉
-    layers. A is ``activation_bytes``.
+    T is ``tensor``, P is ``pipeline``, E is ``expert``, V is ``vocabulary``, and h is ``hidden``. A pipeline has m =
+    global_batch / (data · micro_batch) micro-batches, and a stage has L = ⌈layers / P⌉ layers. A is
+    ``activation_bytes``.
 
     - ``tensor``: 4·L·m·A in all-reduces, two per layer forward and two backward (Shoeybi et al., section 3; the
       8bsh(t-1)/t of Narayanan et al., section 3.2). With ``sequence_parallel`` each becomes a reduce-scatter and an
       all-gather, and the backward pass needs two more all-gathers per layer: 4·L·m·A and 6·L·m·A (Korthikanti et al.,
       section 4.2.2).
-    - ``pipeline``: m·A to the next stage, and m·A to the previous stage (Narayanan et al., section 3.2). Each
-      tensor rank sends it to its counterpart, because all have the same data; with ``sequence_parallel`` each sends 1/T
-      of it.
+    - ``pipeline``: m·A to the next stage, and m·A to the previous stage (Narayanan et al., section 3.2). Each tensor
+      rank sends this to its counterpart, because all have the same data. With ``sequence_parallel`` each sends 1/T of
+      it.
     - ``expert``: 4·Le·m·k·A in all-to-alls, for Le layers with experts per stage and k ``experts_per_token``: tokens to
       their experts and back, forward and backward (GShard, section 3). With ``sequence_parallel``, 1/T of these bytes.
     - ``data``: gradients of the rank's share of parameters, ``weights`` / (T·P), in one all-reduce. With ``zero`` 1, a
       reduce-scatter of gradients and an all-gather of parameters. With ``zero`` 3, for each micro-batch a
       reduce-scatter, and an all-gather both forward and backward (ZeRO, section 7).
-    - ``expert-data``: as ``data``, for the 1/E of the experts that a rank holds, among ranks that hold the same
-      experts. ``data`` then excludes the experts.
+    - ``expert-data``: like ``data``, for the 1/E of the experts on a rank, among ranks with the same experts. ``data``
+      then excludes the experts.
     - ``embedding``: an all-reduce of the gradients of a tied embedding, V·h/T (Megatron-LM's
       ``_allreduce_word_embedding_grads``).
 
-    Phase 0 is forward and backward. Phase 1 follows: gradients without ``overlap_gradients``. Fractions of bytes are
-    rounded up."""
+    Phase 0 is the forward and the backward pass. Phase 1 follows with the gradients, unless ``overlap_gradients`` is
+    set. Fractions of bytes are rounded up."""
     micro_batches = model.global_batch // (data * model.micro_batch)
     held_by = parallelism.tensor if parallelism.sequence_parallel else 1
     per_layer = _up(model.layers, parallelism.pipeline) * micro_batches * model.activation_bytes
@@ -332,9 +336,9 @@ def sent(model: Model, parallelism: Parallelism, data: int) -> Iterator[_Sent]:
 def _replicas(
     kind: str, model: Model, zero: int, parameters: int, divided: int, micro_batches: int, after: int
 ) -> Iterator[_Sent]:
-    """Yield the traffic that keeps the replicas of a share of the parameters equal.
+    """Yield the traffic that keeps replicas of the same share of the parameters equal.
 
-    A share has ``parameters`` / ``divided`` parameters. ``after``: phase of the gradients."""
+    A share has ``parameters`` / ``divided`` parameters. ``after``: phase in which gradients are sent."""
     gradients, elements = parameters * model.gradient_bytes, parameters * model.element_bytes
     if zero == 0:
         yield _Sent(kind, Algorithm.ALL_REDUCE, _up(gradients, divided), after)
@@ -345,7 +349,7 @@ def _replicas(
 
 
 def misfits(model: Model, parallelism: Parallelism, data: int, ranks: int) -> Iterator[FieldProblem]:
-    """Yield a problem for each number that does not fit the others, with paths below ``model`` and ``parallelism``.
+    """Yield a problem for each number that contradicts others. Its path begins with ``model`` or ``parallelism``.
 
     ``data``: number of replicas."""
     tensor, pipeline, expert = parallelism.tensor, parallelism.pipeline, parallelism.expert
@@ -388,9 +392,9 @@ def misfits(model: Model, parallelism: Parallelism, data: int, ranks: int) -> It
 
 
 def _ranks(sizes: Sequence[int], varying: Iterable[int]) -> list[int]:
-    """Return the ranks, ascending, whose coordinates are 0 in all axes except ``varying``.
+    """Return the ranks, ascending, whose coordinates are 0 on all axes except those in ``varying``.
 
-    ``sizes``: number of coordinates per axis, the axis that changes fastest with the rank first."""
+    ``sizes``: number of coordinates on each axis. Along the first axis the rank changes fastest."""
     strides = [1]
     for size in sizes[:-1]:
         strides.append(strides[-1] * size)

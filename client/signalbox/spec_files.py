@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from signalbox.yaml_text import Node
 
 MAX_SPEC_BYTES = 16 << 20
-"""Largest size of a file in bytes; no valid job spec is larger."""
+"""Largest size in bytes of a file with job specs."""
 
 MAX_JOBS = 10_000
 """Largest number of jobs in one file."""
 
 PlaceOf = Callable[[str], str]
-"""Function from a field's path in the job to its place in the file: ``FILE:LINE:COLUMN``, or ``FILE`` alone."""
+"""Function that takes the path of a field in a job, and returns its place: ``FILE:LINE:COLUMN``, or only ``FILE``."""
 
 
 @dataclass(frozen=True)
 class JobInPlace:
-    """A job of a file; ``spec`` has no short forms."""
+    """Job of a file, and the places of its fields. ``spec`` has no short forms."""
 
     spec: JobSpec
     place_of: PlaceOf
 
     @contextmanager
     def errors_placed(self) -> Iterator[None]:
-        """Add the place in the file to errors about this job, also to those from the controller."""
+        """Add places in the file to errors about this job raised inside, including errors from the controller."""
         with placed(self.place_of):
             yield
 
@@ -51,7 +51,8 @@ class JobInPlace:
 def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> list[JobInPlace]:
     """Return the jobs of the file, at least one. Raises ``InvalidInput`` with the problems of all jobs.
 
-    ``prepared`` changes a job's data before it is read; for example, it replaces names of hosts by addresses."""
+    ``prepared``: function that changes a job's data before they are checked; for example, it replaces names of hosts by
+    addresses."""
     name = called(path)
     found: list[JobInPlace] = []
     problems: list[FieldProblem] = []
@@ -72,9 +73,10 @@ def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> lis
 
 @contextmanager
 def part_of_a_job(path: Path, known: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of one job that a file contains; errors about these fields raised inside name their place.
+    """Yield the fields of the only job in a file, which may be incomplete.
 
-    ``known``: fields that the file must not have, each with the reason. Raises ``InvalidInput``."""
+    Errors about these fields that are raised inside get the places of the fields. ``known``: fields that the file must
+    not have, each with the reason. Raises ``InvalidInput``."""
     name = called(path)
     found = data_in(path, name)
     if len(found) != 1 or not isinstance(found[0][0], dict):
@@ -89,10 +91,13 @@ def part_of_a_job(path: Path, known: Mapping[str, str]) -> Iterator[dict[str, An
 def job_of_text(
     text: str, name: str, known: Mapping[str, str], completed: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ) -> JobSpec:
-    """Return the job of a YAML text that leaves out fields that the caller knows.
+    """Return the job of a YAML text without the fields that the caller knows.
 
-    ``name``: name of the text in errors. ``known``: fields that the text must not have, each with the reason.
-    ``completed``: adds the known fields. Raises ``InvalidInput`` with the places of the fields."""
+    - ``name``: name of the text in errors
+    - ``known``: fields that the text must not have, each with the reason
+    - ``completed``: function that adds the known fields
+
+    Raises ``InvalidInput`` with the places of the wrong fields."""
     nodes = _nodes(text, name)
     if len(nodes) > 1 or not all(isinstance(node.data, dict) for node in nodes):
         raise InvalidInput.of(name, "must be the fields of one job")
@@ -106,9 +111,9 @@ def job_of_text(
 
 @contextmanager
 def placed(place_of: PlaceOf) -> Iterator[None]:
-    """Add the place in the file to the paths of errors raised inside, and sort them by place.
+    """Add places in the file to the errors raised inside, and sort the problems of an error by place.
 
-    Problems without a field, such as a note of further ones, come last."""
+    Problems without a field come last, such as the note that more problems exist."""
     try:
         yield
     except InvalidInput as error:
@@ -127,9 +132,9 @@ def _with_place(problem: FieldProblem, place: str) -> FieldProblem:
 
 
 def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
-    """Return data and place of each job in a file, or of each other item, if the file describes other things.
+    """Return each job in a file: its data, and the function that finds the places of its fields.
 
-    ``name``: name of the file in errors. Raises ``InvalidInput``."""
+    The file may also describe other things than jobs. ``name``: name of the file in errors. Raises ``InvalidInput``."""
     text = read_text(path, MAX_SPEC_BYTES)
     form = FORMS.get(path.suffix.lower()) or _form_of(text)
     if form == "toml":
@@ -144,14 +149,16 @@ def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
 
 
 def _jobs(data: Any, root: Callable[[], Node | None], name: str) -> list[tuple[Any, PlaceOf]]:
-    """Return the job or jobs of a document. ``root`` returns the node with its places, None when they are unknown."""
+    """Return each job of a document, as ``data_in`` does.
+
+    ``root``: returns the node with all places, None if unknown."""
     if isinstance(data, list):
         return [(job, partial(_place, name, root, f"[{i}]")) for i, job in enumerate(data)]
     return [(data, partial(_place, name, root, ""))]
 
 
 def _place(name: str, root: Callable[[], Node | None], job: str, path: str) -> str:
-    """Return the place of a field; ``job`` is the job's path in the document."""
+    """Return the place in the file of the field at ``path`` in a job. ``job``: path of the job in the document."""
     node = root()
     return ":".join((name, *map(str, node.place_of(f"{job}.{path}")))) if node else name
 
@@ -161,13 +168,13 @@ def _same(node: Node) -> Node:
 
 
 FORMS = {".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
-"""Formats by file ending; for other endings the text decides."""
+"""Formats by the ending of a file's name. For other endings the format is guessed from the text."""
 
 
 def _form_of(text: str) -> str:
-    """Return the format by the first line that is not a comment.
+    """Return the format of a text, as guessed from its first line that is not a comment.
 
-    JSON begins with a bracket, TOML with a field and an equals sign."""
+    JSON begins with a bracket, TOML with a name and an equals sign. Any other text counts as YAML."""
     first = next((line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")), "")
     if first.startswith(("{", "[")):
         return "json"
@@ -210,14 +217,16 @@ def _json_root(text: str, name: str) -> Node | None:
 
 
 def _as_yaml(text: str) -> str:
-    """Return JSON as YAML with every field in its place; tabs and surrogates, which YAML forbids, become spaces."""
+    """Return JSON as YAML in which all fields have the same places.
+
+    Tabs and surrogates, which YAML forbids, become spaces."""
     return re.sub(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", "\\\\u0020", text.replace("\t", " "))
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; raise ``ValueError`` for a repeated name and for more than ``MAX_FIELDS`` fields.
+    """Return an object of JSON. Raises ``ValueError`` for a repeated name, and for more than ``MAX_FIELDS`` fields.
 
-    JSON itself would keep the last value of a repeated name."""
+    Python's JSON reader would use the last value of a repeated name."""
     if len(pairs) > MAX_FIELDS:
         raise ValueError(f"at most {MAX_FIELDS} fields are allowed in an object (given: {len(pairs)})")
     found = dict(pairs)

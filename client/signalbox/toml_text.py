@@ -1,8 +1,8 @@
-"""Read TOML as plain data, with limits that are checked before it is parsed.
+"""Read TOML as plain data, with limits that are checked before the text is parsed.
 
-Errors are ``InvalidInput`` with the path ``LINE:COLUMN`` when it is known. The limits are needed because the standard
-library's parser takes time and memory that grow with the square of the number of parts of a dotted key. The parser also
-accepts integers in base 16, 8 or 2 of any length, which Python then refuses to print in decimal."""
+Errors are ``InvalidInput`` with the path ``FILE:LINE:COLUMN`` when the place is known. The limits are needed because
+the standard library's parser takes time and memory that grow with the square of the number of parts of a dotted key.
+The parser also accepts integers in base 16, 8 or 2 of any length, which Python then refuses to print in decimal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from signalbox.files import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS
 MAX_TOML_BYTES = 8 << 20
 """Largest size of a TOML text in bytes."""
 MAX_MARKS = 1_000_000
-"""Largest number of separators, which take the parser a microsecond or two each. 65,536 transfers have fewer."""
+"""Largest number of separators. Parsing takes a microsecond or two per separator. 65,536 transfers have fewer."""
 
 _QUOTED = re.compile(
     r'"""(?:[^"\\]++|\\.|"{1,2}(?!"))*+(?:"{3,5})?+'
@@ -27,15 +27,15 @@ _QUOTED = re.compile(
     r"|#[^\n]*+",
     re.DOTALL,
 )
-"""A quoted text, closed or not, or a comment. No alternative backtracks, so the search takes linear time."""
+"""Pattern of a quoted text, closed or not, or a comment. It never backtracks, so a search takes linear time."""
 _DOTTED = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}")
 _NUMBER = re.compile(rf"(?<![\w.-])[-+]?[0-9]\w{{{MAX_DIGITS},}}+")
 
 
 def table(text: str, name: str, most_marks: int = MAX_MARKS) -> dict[str, Any]:
-    """Return the table of the text. Raises ``InvalidInput``.
+    """Return the outermost table of a TOML text. Raises ``InvalidInput``.
 
-    ``name``: name of the file in errors. ``most_marks``: largest number of separators (see ``MAX_MARKS``)."""
+    ``name``: name of the file in errors. ``most_marks``: largest number of separators."""
     if len(text) > MAX_TOML_BYTES:
         raise InvalidInput.of(name, f"has more than {MAX_TOML_BYTES >> 20} MiB")
     _refuse_many(text, "\n\\\"'#", name, most_marks)
@@ -72,17 +72,19 @@ def _too_large(read: dict[str, Any], name: str) -> Iterator[FieldProblem]:
 
 
 def _masked(quoted: re.Match[str]) -> str:
-    """Return the quoted text or comment with a letter in place of each character, line breaks excepted."""
+    """Return a quoted text or comment with each character replaced by a letter, except line breaks."""
     return "\n".join("q" * len(line) for line in quoted[0].split("\n"))
 
 
 def _place(name: str, text: str, at: int) -> str:
-    """Return the file with line and column of a character, both counted from 1."""
+    """Return the place of a character as ``FILE:LINE:COLUMN``; lines and columns are counted from 1."""
     return f"{name}:{text.count(chr(10), 0, at) + 1}:{at - text.rfind(chr(10), 0, at)}"
 
 
 def _refusal(value: object) -> str:
-    """Return the message for a value of the outermost table that is too large or too deep; empty for other values."""
+    """Return why a field's value is refused: it has too many fields, or is nested too deeply.
+
+    Empty if it is accepted."""
     level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH):
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]

@@ -1,3 +1,3 @@
 """Report for ``signalbox report``: one self-contained HTML file, from a controller or a support bundle.
 
-``gathered`` reads the state, ``page`` describes it, ``drawing`` draws it as SVG."""
+``gathered`` collects the data, ``page`` writes the page, ``drawing`` draws the SVG pictures."""

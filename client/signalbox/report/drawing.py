@@ -1,4 +1,6 @@
-"""Drawings of a report, as SVG: the fabric as a graph or as matrices, slowdowns as bars."""
+"""Drawings of a report, as SVG: the fabric as a graph or as matrices, and slowdowns as bars.
+
+Lengths are in SVG units."""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from signalbox.report.elements import Child, step, tag
 WIDTH = 1080
 MARGIN = 30
 ROW = 150
-"""Distance between tiers."""
+"""Vertical distance between two tiers."""
 ACROSS = 620
-"""Diameter of the circle in a picture without tiers."""
+"""Diameter of the circle on which switches are drawn when there are no tiers."""
 BESIDE = 4
-"""Distance between the line of a circuit and the straight line between its two switches."""
+"""Distance of a circuit's line from the straight line between its two switches."""
 MOST_CELLS = 8192
-"""Largest number of cables for which ``matrices`` draws matrices; with more cables it draws none."""
+"""Largest number of cables that ``matrices`` draws. If there are more, it draws no matrix."""
 CLASSES = {Condition.UP: "up", Condition.UNSYNCED: "unsynced", Condition.DRAINED: "drained", Condition.DOWN: "down"}
 
 
@@ -36,9 +38,10 @@ def svg(width: float, height: float, label: str, *children: Child, **attributes:
 class _Places(NamedTuple):
     """Positions of switches in a graph.
 
-    - ``at``: position of each switch, by dpid; ``room``: width that is free for each switch
-    - ``outward``: direction without cables, in degrees clockwise from the right
-    - ``hosts_below``: whether there is room for the number of hosts below a switch"""
+    - ``at``: position of each switch, by dpid
+    - ``room``: free width around each switch, by dpid
+    - ``outward``: direction in which a switch has no cables, in degrees clockwise from the right, by dpid
+    - ``hosts_below``: whether the number of hosts fits below a switch"""
 
     height: float
     at: Mapping[int, tuple[float, float]]
@@ -77,7 +80,7 @@ def _on_circle(picture: Picture, edge: int) -> _Places:
 
 
 def graph(picture: Picture) -> Element:
-    """Return the graph, in tiers or on a circle."""
+    """Return the fabric as a graph, with the switches in tiers or on a circle."""
     crowded = max(map(len, picture.tiers), default=0) > MOST_UPRIGHT
     places = (_on_circle if picture.without_tiers else _in_tiers)(picture, 90 if crowded else 30)
     together: defaultdict[tuple[int, int], list[Cable]] = defaultdict(list)
@@ -94,13 +97,13 @@ def graph(picture: Picture) -> Element:
 
 
 MOST_UPRIGHT = 16
-"""Largest number of switches in a tier whose names fit beside each other."""
+"""Largest number of switches in a tier whose names are drawn horizontally; more names are turned."""
 
 
 def _circuit(cable: Cable, picture: Picture, at: Mapping[int, tuple[float, float]], place: float) -> Element:
-    """Return a line with an arrow head in the middle.
+    """Return a circuit as a line with an arrow head in its middle.
 
-    It is shifted to its right hand side, so that an opposite circuit is on the other side."""
+    The line is shifted to the right of its direction, so that it does not cover a circuit in the opposite direction."""
     (x1, y1), (x2, y2) = (at[end] for end in cable.ends)
     far = hypot(x2 - x1, y2 - y1) or 1.0
     along, down = (x2 - x1) / far, (y2 - y1) / far
@@ -122,7 +125,9 @@ def _circuit(cable: Cable, picture: Picture, at: Mapping[int, tuple[float, float
 
 
 def _cable(cable: Cable, picture: Picture, places: Mapping[int, tuple[float, float]], place: float) -> Element:
-    """Return two lines, one per direction, coloured by load. ``place``: position among cables of the same switches."""
+    """Return a cable as two lines, one per direction, coloured by load.
+
+    ``place``: shift among cables of the same switches."""
     (x1, y1), (x2, y2) = (places[end] for end in cable.ends)
     far = hypot(x2 - x1, y2 - y1) or 1.0
     across, along = (y1 - y2) / far, (x2 - x1) / far
@@ -167,9 +172,10 @@ def _node(node: Node, places: _Places, crowded: bool) -> Element:
 
 
 def matrices(picture: Picture) -> list[tuple[str, Element]]:
-    """Return a title and a matrix for each two tiers with cables; empty when there are too many cables.
+    """Return a title and a matrix for each pair of adjacent tiers; empty when there are too many cables.
 
-    For circuits within a tier, rows send and columns receive."""
+    In a matrix of circuits within a tier, rows are the switches that send, and columns are the switches that
+    receive."""
     if len(picture.cables) > MOST_CELLS:
         return []
     return [(_title(tier, picture), _matrix(matrix, picture)) for tier, matrix in picture.matrices.items()]
@@ -184,8 +190,8 @@ def _title(tier: int, picture: Picture) -> str:
 def _matrix(matrix: Matrix, picture: Picture) -> Element:
     """Return a matrix with a cell per pair of switches.
 
-    The left half of a cell is the direction to the column, the right half the direction to the row. Cells of circuits
-    have one direction only."""
+    The left half of a cell is the direction to the column's switch, the right half the direction to the row's switch.
+    Cells of circuits have one direction only."""
     left, top, rows, columns = 80.0, 80.0, matrix.rows, matrix.columns
     width = min(28.0, max(5.0, (WIDTH - left) / len(columns)))
     high = min(width, 14.0)
@@ -206,7 +212,7 @@ def _matrix(matrix: Matrix, picture: Picture) -> Element:
 
 
 def _cell(group: Sequence[Cable], picture: Picture, x: float, y: float, width: float, height: float) -> Element:
-    """Return a cell with the loads of the fullest of its cables, and a mark when one is down or drained."""
+    """Return a cell: per direction the highest load of its cables, and a mark if a cable is down or drained."""
     worst = max(group, key=lambda cable: (cable.condition is Condition.DOWN, cable.condition is Condition.DRAINED))
     ways = 1 if all(cable.one_way for cable in group) else 2
     part, inner = (width - 1) / ways, height - 1
@@ -230,7 +236,7 @@ def _cell(group: Sequence[Cable], picture: Picture, x: float, y: float, width: f
 
 
 def bars(values: Sequence[tuple[str, float]]) -> Element:
-    """Return horizontal bars from 0, one below the other; values that are no number are left out."""
+    """Return a horizontal bar per value, one below the other. Values that are infinite or no number are left out."""
     shown = [(name, value) for name, value in values if isfinite(value)]
     most = max((value for _, value in shown), default=1.0) or 1.0
     left, long = 210, 560

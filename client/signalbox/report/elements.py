@@ -1,7 +1,7 @@
 """Elements of HTML and SVG whose text cannot act as markup, and their style sheet.
 
-ElementTree escapes the text. Characters that browsers or terminals obey, such as those that change the direction of
-writing, are replaced."""
+ElementTree escapes the text. Characters that browsers or terminals interpret, such as those that change the direction
+of writing, are replaced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Child = Element | str | None | Iterable["Child"]
 
 
 def tag(name: str, *children: Child, **attributes: object) -> Element:
-    """Return an element; attributes that are None are left out.
+    """Return an element with these children and attributes. Attributes that are None are left out.
 
     ``class_`` is the attribute ``class``; other underscores become hyphens."""
     given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
@@ -46,7 +46,7 @@ def document(root: Element) -> str:
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Child]], numbers: Iterable[int] = ()) -> Element:
-    """Return a table. ``numbers``: positions, from 0, of right-aligned columns."""
+    """Return a table. ``numbers``: positions of columns with numbers, from 0; these are right-aligned."""
     right = frozenset(numbers)
     kind = ["n" if place in right else None for place in range(100)]
     head = tag("tr", [tag("th", name, class_=kind[place], scope="col") for place, name in enumerate(columns)])
@@ -59,11 +59,11 @@ def facts(rows: Iterable[tuple[str, object]]) -> Element:
 
 
 STEPS = 20
-"""Number of colour steps of loads."""
+"""Number of steps between the colours of load 0 and load 1."""
 
 
 def step(load: float | None) -> str:
-    """Return the style class of a load; NaN and None are unknown."""
+    """Return the name of the style class for a load. None and NaN have the class of unknown loads."""
     known = load is not None and load == load
     return f"l{round(min(max(load, 0.0), 1.0) * STEPS)}" if known and load is not None else "lu"
 

@@ -1,8 +1,8 @@
 """Content of a report: the messages of the API at one moment, from a running controller or from a support bundle.
 
-A bundle is a ``tar.gz`` of ``signalbox support-bundle``; it may be damaged, or made to do harm. ``of_bundle`` raises
-``SignalboxError`` with the mistake. Nothing is unpacked to a file. The size of the data that is read is limited, packed
-and unpacked."""
+A bundle is a ``tar.gz`` of ``signalbox support-bundle``. It may be damaged, or made by an attacker. ``of_bundle``
+raises ``SignalboxError`` with the mistake, unpacks nothing to a file, and limits the size of the data, packed and
+unpacked."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from signalbox.mapping import is_duration, number_of
 from signalbox.v1 import signalbox_pb2 as pb
 
 SLOW_BELOW = 0.9
-"""Efficiency below which a job is called slow: ideal communication time divided by the measured or predicted time."""
+"""Efficiency below which a job counts as slow: ideal communication time divided by the measured or predicted time."""
 MOST_EXPLAINED = 5
-"""Largest number of jobs that the controller explains, because an answer may take seconds."""
+"""Largest number of jobs whose slowness the controller is asked to explain; an answer may take seconds."""
 
 Answer = TypeVar("Answer")
 
@@ -49,7 +49,7 @@ class Gathered:
     - ``source``: origin of the data, in words
     - ``unix_s``: time when the messages were requested
     - ``state``: state of the controller, without events and without slowdowns of earlier plans
-    - ``explained``: the controller's answers about slow jobs, by id
+    - ``explained``: the controller's explanations of slow jobs, by job id
     - ``missing``: data that is not available, with reasons"""
 
     source: str
@@ -64,12 +64,12 @@ class Gathered:
 
     @property
     def slow(self) -> list[pb.Job]:
-        """Jobs that are slow, or that wait for hosts or circuits, worst first."""
+        """Jobs that are slow, have flows without a path, or wait for hosts or circuits; worst first."""
         return slow_jobs(self.state.jobs.values())
 
 
 def of_controller(client: Client, unix_s: float) -> Gathered:
-    """Return the content from a controller; data that it does not return is listed in ``missing``.
+    """Return the content of a report on a controller. ``missing`` lists data that the controller does not return.
 
     Raises ``SignalboxError`` when the controller does not return its status."""
     status = client.get_status()
@@ -117,7 +117,7 @@ def state_of(
 
 
 def slow_jobs(jobs: Iterable[pb.Job]) -> list[pb.Job]:
-    """Return the jobs that are slow, or that wait for hosts or circuits, worst first."""
+    """Return the jobs that are slow, have flows without a path, or wait for hosts or circuits; worst first."""
     return [job for job in sorted(jobs, key=urgency) if _waits(job) or job.flows_without_path or _is_slow(job)]
 
 
@@ -127,7 +127,9 @@ def _is_slow(job: pb.Job) -> bool:
 
 
 def _waits(job: pb.Job) -> bool:
-    """Return whether a job waits for hosts or has no circuits; the controller cannot explain such a job's speed."""
+    """Return whether a job waits for hosts or has no circuits.
+
+    The controller cannot explain the speed of such a job."""
     return bool(job.missing_hosts or job.wiring.unwired)
 
 
@@ -140,7 +142,9 @@ Wire = TypeVar("Wire", bound=Message)
 
 
 def of_bundle(file: Path) -> Gathered:
-    """Return the content of a bundle. Raises ``SignalboxError``, and ``OSError`` when the file cannot be read."""
+    """Return the content of a support bundle.
+
+    Raises ``SignalboxError``, and ``OSError`` when the file cannot be read."""
     try:
         found = _files(file)
         if "status" not in found:
@@ -190,7 +194,7 @@ def _moment(text: object) -> float:
 
 
 class _Limited(io.RawIOBase):
-    """Reader of ``file`` that refuses to read more than ``MAX_BYTES``."""
+    """Reader of ``file`` that raises ``SignalboxError`` after more than ``MAX_BYTES``."""
 
     def __init__(self, file: gzip.GzipFile) -> None:
         self._file = file
@@ -208,7 +212,9 @@ class _Limited(io.RawIOBase):
 
 
 def _files(file: Path) -> dict[str, Any]:
-    """Return the data of wanted files by name without ending; the first file of a name counts."""
+    """Return the parsed data of the wanted files by name without ``.json``.
+
+    Of several files with a name the first counts."""
     found: dict[str, Any] = {}
     try:
         with opened(file) as packed, gzip.open(packed) as plain:
@@ -261,7 +267,7 @@ def _messages(kind: type[Wire], found: Any, name: str) -> list[Wire]:
 
 
 def _message(kind: type[Wire], found: Any, name: str) -> Wire:
-    """Return the message that ``signalbox.commands.output.fields`` turned into ``found``.
+    """Return the message from which ``signalbox.commands.output.fields`` has made ``found``.
 
     Unknown fields are left out, because the bundle may come from another version."""
     if not isinstance(found, dict):
@@ -273,7 +279,7 @@ def _message(kind: type[Wire], found: Any, name: str) -> Wire:
 
 
 def _in_proto_json(kind: Any, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data in protobuf's own JSON: durations as ``1.5s``, enums by their full names."""
+    """Return the data in protobuf's own form of JSON: durations as ``1.5s``, enums as numbers."""
     result: dict[str, Any] = {}
     for each in kind.fields:
         value = found.get(f"{each.name}_s" if is_duration(each) else each.name)

@@ -1,6 +1,6 @@
 """The report as one HTML page, without scripts and without other files.
 
-The first screen shows the network's health, and the slow jobs with reasons; the rest has the data behind them."""
+The first screen shows the network's health, and the slow jobs with reasons. All other data follow."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _verdict(gathered: Gathered) -> Element:
 
 
 def _problems(gathered: Gathered) -> Iterator[str]:
-    """Yield problems that are not alarms."""
+    """Yield sentences on problems for which there is no alarm."""
     status, state = gathered.status, gathered.state
     if status.switches_in_sync < status.switches:
         behind = status.switches - status.switches_in_sync
@@ -282,18 +282,20 @@ def _versions(gathered: Gathered) -> list[Child]:
 
 
 MOST_NAMES = 6
-"""Largest number of jobs named in a cell."""
+"""Largest number of jobs named in a cell of a table."""
 MOST_SLOW = 8
 """Largest number of slow jobs on the first screen."""
 MOST_PATHS = 8000
-"""Largest number of paths listed; the paths of slow jobs are listed first."""
+"""Largest number of paths in the report. Paths of slow jobs come first."""
 MOST_BUSY = 25
 FULL = 0.9
-"""Load from which a link is mentioned."""
+"""Load of a link from which the reasons for a job's slowness mention the link."""
 
 
 class Crossing(NamedTuple):
-    """Flows of jobs. ``subflows``: flows and subflows by the link that they cross. ``routes``: routes by job id."""
+    """Flows of jobs. ``subflows``: flows and subflows that cross each link.
+
+    ``routes``: routes of each job, by its id."""
 
     subflows: Mapping[LinkAt, Sequence[CrossingSubflow]]
     routes: Mapping[str, Sequence[pb.ListedRoute]]
@@ -307,7 +309,7 @@ def crossing(routes: Sequence[pb.ListedRoute]) -> Crossing:
 
 
 def why(job: pb.Job, gathered: Gathered, crossed: Crossing) -> list[str]:
-    """Return sentences on why a job is slow, the controller's own answer first."""
+    """Return sentences on why a job is slow. The controller's own explanation comes first."""
     answer = gathered.explained.get(job.spec.job_id)
     found = list(answer.answer) if answer else []
     if job.missing_hosts:
@@ -328,7 +330,7 @@ def why(job: pb.Job, gathered: Gathered, crossed: Crossing) -> list[str]:
 
 
 def _fullest(job: pb.Job, gathered: Gathered, crossed: Crossing) -> str:
-    """Return a sentence about the fullest link that a job crosses, when it is full enough to mention."""
+    """Return a sentence on the link with the highest load that a job crosses; empty if that load is below ``FULL``."""
     ats = links_of(crossed.routes.get(job.spec.job_id, ()))
     links = [link for at in ats if (link := gathered.state.links.get(at)) is not None]
     link = max(links, key=lambda each: load(each) or 0.0, default=None)
@@ -342,7 +344,7 @@ def _fullest(job: pb.Job, gathered: Gathered, crossed: Crossing) -> str:
 
 
 def slow(gathered: Gathered, crossed: Crossing) -> Element:
-    """Return a table of the slowest jobs, or a sentence that there are none."""
+    """Return a table of the slowest jobs with reasons, or a sentence that no job is slow."""
     found = gathered.slow
     if not found:
         jobs = gathered.state.jobs
@@ -368,7 +370,7 @@ def _id(job_id: str, gathered: Gathered) -> str:
 
 
 def every(gathered: Gathered, crossed: Crossing) -> list[Child]:
-    """Return a table of all jobs, then at most ``MOST_PATHS`` of their paths."""
+    """Return a table of all jobs, followed by at most ``MOST_PATHS`` of their paths."""
     jobs = gathered.state.jobs
     if not jobs:
         return [tag("p", "No jobs are registered.")]
@@ -407,7 +409,7 @@ def _of_job(job: pb.Job, routes: Sequence[pb.ListedRoute]) -> Element:
 
 
 def busiest(gathered: Gathered, crossed: Crossing) -> Element:
-    """Return a table of the fullest directed links, with the jobs whose pinned flows cross them."""
+    """Return a table of the directed links with the highest loads, with the jobs whose pinned flows cross them."""
     rows = [
         (*link_cells(link), jobs_in_words(crossed.subflows.get((link.src.dpid, link.src.port), ()), MOST_NAMES))
         for link in gathered.state.busiest_links(MOST_BUSY)

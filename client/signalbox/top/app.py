@@ -1,7 +1,7 @@
 """Terminal view: four tables of a controller's current state. Only cells whose text changes are drawn again.
 
 ``signalbox top`` ends on a signal, or when its terminal closes, whatever its threads do. One thread receives the
-signals and all others block them, because the main thread may be blocked writing to a terminal that nobody reads."""
+signals and all others block them, because the main thread may be blocked by a terminal that accepts no output."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from signalbox.live.shown import printable, route_words, short
 from signalbox.live.state import Kind
 
 PADDING, SCROLLBAR, LEAST = 1, 2, 8
-"""Widths in terminal columns: padding at each side of a cell, scroll bar, smallest growing column."""
+"""Widths in characters: padding at each side of a cell, scroll bar, smallest column without a fixed width."""
 MOST_JOBS, MOST_LINKS, MOST_ALARMS, MOST_EVENTS = 200, 30, 50, 50
 """Largest number of rows of each table."""
 MOST_SAID = 100_000
-"""Largest number of characters of an answer."""
+"""Largest number of characters of a text over the tables."""
 
 Columns = tuple[tuple[str, int], ...]
-"""Titles and widths of columns; columns with width 0 share the remaining width."""
+"""Titles and widths of columns, in characters. Columns with width 0 share the remaining width."""
 
 COLUMNS: Mapping[str, Columns] = {
     "jobs": (
@@ -52,10 +52,10 @@ COLUMNS: Mapping[str, Columns] = {
     "alarms": (("since", 8), ("alarm", 0)),
     "events": (("time", 8), ("event", 0)),
 }
-"""Columns of each table."""
+"""Columns of each table, by the table's name."""
 
 WIDE = 140
-"""Smallest width at which tables are side by side: link names such as spine12:34>leaf16 remain legible."""
+"""Smallest width in characters at which tables stand side by side: names such as spine12:34>leaf16 remain legible."""
 
 HELP = """\
 /        find jobs by a part of their ids; Enter goes to them,
@@ -73,11 +73,11 @@ Predicted: ideal communication time / the time that the routes allow; measured: 
 ?: not yet confirmed by counters; !: announced wrongly. \
 Links: the fullest first; unannounced: traffic that no job announced. Times are in UTC.
 """
-"""Help text; lines of keys fit a terminal of 80 columns, the paragraph wraps."""
+"""Help text. The lines about keys fit a terminal of 80 columns; the paragraph after them wraps."""
 
 
 class Table(DataTable[Text]):
-    """Rows of text in columns as wide as the terminal allows; names are drawn without interpreting markup."""
+    """Table whose columns use the width of the terminal. Texts are drawn as they are, without markup."""
 
     def __init__(self, name: str) -> None:
         super().__init__(id=name, cursor_type="row", cell_padding=PADDING)
@@ -104,11 +104,11 @@ class Table(DataTable[Text]):
 
     @property
     def last(self) -> str:
-        """Last text of the selected row."""
+        """Last text of the selected row. There must be a row."""
         return self._shown[self.cursor_row][-1]
 
     def show(self, wanted: rows.Rows) -> None:
-        """Show the rows ``wanted``; the cursor stays on the row with the same name."""
+        """Show these rows. The cursor moves with its row, which is found again by its first text."""
         before, chosen, self._shown = self._shown, self.chosen, wanted
         if not self.columns:  # the table has no size yet
             return
@@ -130,12 +130,12 @@ def _text(plain: str) -> Text:
 
 
 class Details(ModalScreen[None]):
-    """Text over the tables, until a key closes it."""
+    """Text that covers the tables until a key closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,enter", "dismiss", "close")]
 
     def __init__(self, title: str, answer: str | Callable[[], str]) -> None:
-        """Show ``answer``, a text or a function that returns the text.
+        """Show a text, or the text that a function returns.
 
         The function is called in a separate thread once the text field exists."""
         super().__init__()
@@ -167,7 +167,11 @@ class Details(ModalScreen[None]):
 
 
 def of_job(job: Job | None, why: str, routes: Iterable[ListedRoute]) -> str:
-    """Return the text about a job. ``job``: None after its end; ``why``: the controller's explanation of its speed."""
+    """Return the text about a job.
+
+    - ``job``: None if the job has ended
+    - ``why``: the controller's explanation of the job's speed
+    - ``routes``: routes of the job"""
     about = [wiring_line(job), *traffic_lines(job)] if job else []
     paths = [
         f"{each.src} > {each.dst}: {route_words(each.held, without_route(job, each.src, each.dst) if job else 'ecmp')}"
@@ -177,7 +181,7 @@ def of_job(job: Job | None, why: str, routes: Iterable[ListedRoute]) -> str:
 
 
 class Top(App[None]):
-    """The application; ``open_client`` opens clients with the credentials of its user."""
+    """The application. ``open_client``: function that makes clients."""
 
     TITLE = "signalbox top"
     ENABLE_COMMAND_PALETTE = False
@@ -228,7 +232,7 @@ class Top(App[None]):
         self._client.close()
 
     def end(self) -> None:
-        """End the application, from another thread."""
+        """End the application; may be called from any thread."""
         if self._running_on:
             with suppress(RuntimeError):  # the application has ended
                 self._running_on.call_soon_threadsafe(self.exit)
@@ -322,14 +326,14 @@ class Top(App[None]):
 
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 LOOK_S = 0.3
-"""Seconds between two checks of the terminal."""
+"""Seconds between two checks whether the terminal has closed."""
 GRACE_S = 1.0
-"""Seconds that the process has to end by itself; after that it is ended without cleanup."""
+"""Seconds that the process has to end by itself. Afterwards it is ended without cleanup."""
 
 
 @contextmanager
 def signals_kept() -> Iterator[None]:
-    """Block the signals for ``ended_by_signals``, also in threads that are started later."""
+    """Block the signals that ``ended_by_signals`` waits for, also in threads that are started inside."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -339,9 +343,10 @@ def signals_kept() -> Iterator[None]:
 
 @contextmanager
 def ended_by_signals(end: Callable[[], None], terminal: int) -> Iterator[None]:
-    """Call ``end`` from another thread after a signal, or when the ``terminal`` (a descriptor) has closed.
+    """Call ``end`` from a separate thread after a signal, or when the terminal has closed.
 
-    A process that still runs ``GRACE_S`` later is ended, with its terminal settings restored."""
+    If the process still runs ``GRACE_S`` later, it is ended, and the terminal's settings are restored. ``terminal``:
+    file descriptor."""
     settings = termios.tcgetattr(terminal)
     over = Event()
 

@@ -1,7 +1,8 @@
 """``signalbox.torch.join``, and the job that it returns.
 
-Each rank reports to all others in one collective. Then rank 0 announces the job, and each rank measures its iterations.
-If the traffic was not known before, each rank records the traffic of its first iterations, and rank 0 announces it."""
+In ``join``, each rank sends a report about itself to all others in one collective. Then rank 0 announces the job, and
+each rank measures its iterations. If the traffic is not known yet, each rank records the traffic of its first
+iterations, and rank 0 announces it."""
 
 from __future__ import annotations
 
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
 
 TRAFFIC = (*SENDS, "library")
 SAMPLE_S = 0.1
-"""Shortest pause in seconds between readings of DistributedDataParallel's times; a reading takes 0.1 ms."""
+"""Shortest pause in seconds between two readings of DistributedDataParallel's times. A reading takes 0.1 ms."""
 
 MEET_S = 120.0
-"""Seconds that ranks wait for each other."""
+"""Seconds that a rank waits in ``join`` for the other ranks."""
 _joins = count()
 
 log = logging.getLogger("signalbox")
@@ -51,8 +52,9 @@ log = logging.getLogger("signalbox")
 _not_compiled = getattr(torch, "_disable_dynamo", torch.compiler.disable)
 """Decorator that excludes a function from compilation, as PyTorch excludes its own functions.
 
-``torch.compiler.disable`` imports torch._dynamo at once, which takes 3 s of processor time; this variant imports it at
-the function's first call. A program's first optimizer imports it anyway; without an optimizer it is not needed."""
+``torch.compiler.disable`` imports torch._dynamo at once, which takes 3 s of processor time. This variant imports it
+only at the function's first call. A program's first optimizer imports it anyway; without an optimizer it is not
+needed."""
 
 
 def join(
@@ -70,8 +72,8 @@ def join(
     """Announce a PyTorch program as a training job; raise nothing unless ``strict``.
 
     All ranks must call it, after ``init_process_group`` and after wrapping the model. It returns when all ranks have
-    called it. If some have not within two minutes, the others continue without the job. Rank 0 announces the job,
-    renews it until the program ends, and reports.
+    called it. If some ranks do not call it within two minutes, it returns on the others, and the job is not announced.
+    Rank 0 announces the job, renews its lease until the program ends, and reports iterations.
 
     - ``model_or_groups``: the model or a list of models; a ``DeviceMesh``, whose dimensions name the groups; or a
       mapping of names to process groups. Other process groups that PyTorch knows are announced too.
@@ -82,9 +84,9 @@ def join(
       is recorded.
     - ``address``, ``credentials``, ``on_routes``, ``take_over`` and ``strict``: as for ``signalbox.join``.
 
-    The gradients of a ``DistributedDataParallel`` model are announced at once. The traffic of other programs is
-    recorded; at first only their hosts are announced. After the first iteration the traffic is announced as
-    provisional, after the fourth it is corrected.
+    The gradients of a ``DistributedDataParallel`` model are announced at once. For other programs, at first only the
+    hosts are announced, and the traffic is recorded. After the first iteration it is announced as provisional; after
+    the fourth it is corrected.
 
     An iteration lasts from one step of the program's first optimizer to the next. In a program that uses ``Job.step``,
     an iteration is the time inside this context."""
@@ -113,9 +115,10 @@ def join(
 
 
 def _gathered(given: Any, endpoint: str | None) -> list[RankReport]:
-    """Return the reports of all ranks. Raises ``InvalidInput`` without other ranks, or when a rank does not join.
+    """Return the reports of all ranks.
 
-    Each rank calls the collective even after an error of its own, so that no other rank waits for it."""
+    Raises ``InvalidInput`` without other ranks, or when a rank does not call ``join``. A rank with an error still takes
+    part in the collective and reports its error, so that no other rank waits for it."""
     if not dist.is_available() or not dist.is_initialized():
         raise InvalidInput.of("", "there is no process group yet; call join after torch.distributed.init_process_group")
     if dist.get_world_size() < 2:
@@ -137,15 +140,15 @@ def _gathered(given: Any, endpoint: str | None) -> list[RankReport]:
 
 
 def _store() -> Any:
-    """Return the program's key-value store over a new connection: a call may block the program's connection."""
+    """Return the program's key-value store over a new connection: a call could block the program's own connection."""
     store = dist.distributed_c10d._get_default_store()
     return store.clone() if hasattr(store, "clone") else store
 
 
 def _refuse_missing_ranks() -> None:
-    """Raise ``InvalidInput`` on all ranks unless all of them call this within ``MEET_S``.
+    """Raise ``InvalidInput`` on all ranks unless all of them call this function within ``MEET_S``.
 
-    A collective that only some ranks call would block them until the program ends."""
+    Without this check, a collective that some ranks do not call would block the others until the program ends."""
     store, ranks, key = _store(), dist.get_world_size(), f"signalbox/join/{next(_joins)}"
     if store is None:  # MPI has no store
         return
@@ -170,10 +173,10 @@ def _own_report(given: Any, models: list[Any], endpoint: str | None) -> RankRepo
 
 
 def _all_gather(own: RankReport, device: torch.device) -> list[RankReport]:
-    """Return the reports of all ranks, gathered on this rank's device.
+    """Return the reports of all ranks, sent from the device of this rank.
 
-    NCCL needs the device that this rank uses, which may not be the current device. ``device`` is the device of the
-    rank's model, else the device given to ``init_process_group``."""
+    NCCL needs the device that this rank uses, which may not be the current device. ``device``: device of the rank's
+    model, else the device given to ``init_process_group``."""
     found: list[Any] = [None] * dist.get_world_size()
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         dist.all_gather_object(found, own)
@@ -181,7 +184,7 @@ def _all_gather(own: RankReport, device: torch.device) -> list[RankReport]:
 
 
 class Job(joining.Job):
-    """A joined job on every rank: a ``signalbox.Job`` that reports its iterations itself.
+    """A joined job on any rank: a ``signalbox.Job`` that measures and reports its iterations itself.
 
     A program without an optimizer, or whose iterations are not optimizer steps, wraps each iteration in ``step``."""
 
@@ -223,7 +226,7 @@ class Job(joining.Job):
     # ---- inside
 
     def _refuse(self, error: Exception, strict: bool) -> None:
-        """Record that the job is refused; rank 0 reports it for all."""
+        """Record that the job is not announced. Rank 0 raises or logs the error on behalf of all ranks."""
         self._end(Ended.REFUSED)
         first = not dist.is_initialized() or dist.get_rank() == 0
         if first and strict:
@@ -232,7 +235,7 @@ class Job(joining.Job):
         log.log(level, "job '%s' is not announced (the training continues): %s", self.id, error)
 
     def _measure(self, models: list[Any], key: str, rank: int, spec: JobSpec, fields: Mapping[str, Any]) -> None:
-        """Measure iterations from now on, and record their traffic unless the program announces it."""
+        """Begin to measure iterations, and to record their traffic unless ``fields`` has traffic."""
         if self._ended:
             return
         self._models = [weakref.ref(model) for model in process_groups.data_parallel(models)]
@@ -249,7 +252,9 @@ class Job(joining.Job):
 
     @staticmethod
     def _timed_by_calls(models: list[Any]) -> bool:
-        """Return whether calls can be timed: not on GPUs, where a call returns before its communication begins."""
+        """Return whether calls can be timed.
+
+        On GPUs they cannot, because a call returns before its communication begins."""
         devices = {parameter.device.type for model in models for parameter in model.parameters()}
         return devices == {"cpu"} if devices else dist.get_backend() == "gloo" or not torch.cuda.is_available()
 
@@ -261,7 +266,7 @@ class Job(joining.Job):
         self.update(**{name: getattr(spec, name) for name in TRAFFIC}, provisional=window.provisional)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
-        """Handle a step of an optimizer. As long as the first optimizer exists, only its steps count."""
+        """Handle a step of an optimizer. Only steps of the program's first optimizer count, as long as it exists."""
         if self._by_step or self._ended:
             return
         counted = self._optimizer()

@@ -1,9 +1,9 @@
 """Process groups of a rank, the gradients that its models all-reduce over them, and the calls of all its groups.
 
-``Calls`` has the bytes and the duration of each call of ``torch.distributed``. PyTorch's flight recorder has the calls
-made in Python, by DistributedDataParallel and by FSDP. It lacks sends over Gloo, the roots of broadcasts and similar
-calls, and the end of calls. So the methods of process groups are wrapped, once per process. A wrapped method calls the
-original method, and takes a microsecond longer."""
+``Calls`` records the bytes and the duration of each call of ``torch.distributed``. PyTorch's flight recorder has the
+calls made in Python, by DistributedDataParallel and by FSDP. It lacks sends over Gloo, the roots of broadcasts and
+similar calls, and the ends of calls. So the methods of process groups are wrapped, once per process. A wrapped method
+calls the original method, and takes a microsecond longer."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from signalbox.errors import InvalidInput
 from signalbox.ranks import UNNAMED, Gradients, Group
 
 _UNTOLD = {"": UNNAMED, "undefined": UNNAMED, "default_pg": "default"}
-"""Names of groups that the program does not describe, by the description that PyTorch then sets."""
+"""Names of groups without a description of their own, by the description that PyTorch gives them."""
 
 
 def models_of(given: Any) -> list[nn.Module]:
-    """Return the models in ``given``; empty for groups. Raises ``InvalidInput`` for anything but models and groups."""
+    """Return the models in ``given``; empty for groups. Raises ``InvalidInput`` for anything else."""
     if given is None or isinstance(given, Mapping | DeviceMesh | dist.ProcessGroup):
         return []
     models = [given] if isinstance(given, nn.Module) else list(given) if isinstance(given, list | tuple) else [None]
@@ -42,7 +42,7 @@ def models_of(given: Any) -> list[nn.Module]:
 
 
 def groups_of(given: Any) -> tuple[Group, ...]:
-    """Return the groups in ``given`` with their names, then all groups of this rank that PyTorch has."""
+    """Return the groups in ``given`` with their names, then all groups of this rank that PyTorch knows."""
     return (*_given(given), *(Group(_described(group), ranks_of(group)) for group in known()))
 
 
@@ -52,7 +52,7 @@ def known() -> list[Any]:
 
 
 def ranks_of(group: Any) -> tuple[int, ...]:
-    """Return the group's members in its order, as ranks of the default group."""
+    """Return the members of a group in the group's order, as ranks of the default group."""
     return tuple(dist.get_process_group_ranks(group))
 
 
@@ -74,7 +74,9 @@ def _given(given: Any) -> Iterator[Group]:
 
 
 def _described(group: Any) -> str:
-    """Return the group's description; a DeviceMesh describes the groups of its dimensions as ``mesh_data``."""
+    """Return the name of a group from its description.
+
+    ``mesh_data``, by a DeviceMesh for a dimension, becomes ``data``."""
     text = str(getattr(group, "group_desc", ""))
     return _UNTOLD.get(text, text.removeprefix("mesh_"))
 
@@ -86,7 +88,9 @@ def data_parallel(models: Iterable[nn.Module]) -> list[nn.parallel.DistributedDa
 
 
 def gradients_of(models: Iterable[nn.parallel.DistributedDataParallel]) -> tuple[Gradients, ...]:
-    """Return the gradients of each model; 0 bytes when a communication hook of the model sends other data."""
+    """Return the gradients of each model.
+
+    Their size is 0 bytes if a communication hook of the model sends other data."""
     found = []
     for model in models:
         group = model.process_group
@@ -105,7 +109,7 @@ def _reduced(model: nn.parallel.DistributedDataParallel) -> Iterator[nn.Paramete
 
 
 def _width(model: nn.parallel.DistributedDataParallel, parameter: nn.Parameter) -> int:
-    """Return the bytes of one element of the parameter's gradient, as it is all-reduced."""
+    """Return the number of bytes of one element of the parameter's gradient in the all-reduce."""
     reduced = getattr(getattr(model, "mixed_precision", None), "reduce_dtype", None)
     return int(reduced.itemsize if reduced is not None else parameter.element_size())
 
@@ -123,7 +127,7 @@ _COLLECTIVES = (
 _SENDS = ("send", "recv", "recv_anysource")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 MAX_NOTED = 20_000
-"""Largest number of sends kept for all groups together, and of other calls kept for each group."""
+"""Largest number of recorded sends in all groups together, and of other recorded calls in each group."""
 _KEPT = (
     "profiling_name",
     "input_sizes",
@@ -133,13 +137,13 @@ _KEPT = (
     "time_created_ns",
     "overlaps",
 )
-"""Fields kept of an entry of the flight recorder."""
+"""Fields of a flight recorder's entry that ``Calls.between`` returns."""
 
 Method = Callable[..., Any]
 
 
 class _Made(NamedTuple):
-    """A call, with its begin and end in ns since 1970. ``more``: fields that the flight recorder lacks."""
+    """Begin and end of a call, in ns since 1970. ``more``: fields that the flight recorder lacks."""
 
     begin_ns: int
     end_ns: int
@@ -147,11 +151,11 @@ class _Made(NamedTuple):
 
 
 class Calls:
-    """Calls of all process groups of this process."""
+    """Recorder of the calls of all process groups of this process."""
 
     def __init__(self) -> None:
         self.recording = False
-        """True while calls are kept."""
+        """True while calls are recorded."""
         self._wrapped = False
         self._open: set[int] = set()  # ids of works that are under way
         self._lock = threading.Lock()  # works end in threads of the library
@@ -161,7 +165,7 @@ class Calls:
         self._made = defaultdict[str, deque[_Made]](lambda: deque(maxlen=MAX_NOTED))  # by the group's name
 
     def wrap(self) -> None:
-        """Wrap the methods of process groups from now on; a second call does nothing."""
+        """Wrap the methods of process groups, unless they are wrapped already."""
         if not self._wrapped:
             self._wrapped = True
             for name in (*_COLLECTIVES, *_SENDS):
@@ -170,10 +174,10 @@ class Calls:
             dist.Work.wait = self._ends(dist.Work.wait)
 
     def communicated_s(self) -> float:
-        """Return the seconds during which calls were under way since the last call of this method.
+        """Return the seconds during which some call was under way since this method was called last.
 
-        Only calls made in Python count, each until it ended. When the library does not report the end of a call, the
-        call counts until the program has waited for it."""
+        Only calls made in Python count. A call lasts until its end, or if the library does not report the end, until
+        the program has waited for the call."""
         with self._lock:
             if self._open:
                 self._open.clear()
@@ -223,7 +227,7 @@ class Calls:
         return wait
 
     def _note(self, what: str, more: Mapping[str, int], group: Any, tensors: Any = (), peer: int = -1, *_: Any) -> None:
-        """Record a send or receive in the form of the flight recorder."""
+        """Record a send or receive, in the form of the flight recorder's entries."""
         with suppress(Exception):
             arrow, side = ("->", "input") if what == "send" else ("<-", "output")
             size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -236,28 +240,30 @@ class Calls:
             self._made[group.group_name].append(_Made(begin_ns, time.time_ns(), more))
 
     def stop(self) -> None:
-        """Stop recording, and discard what is recorded."""
+        """Stop recording, and delete what has been recorded."""
         self.recording = False
         self._sends.clear()
         self._made.clear()
 
     def _refuse_lost(self, since_ns: int) -> None:
-        """Raise ``InvalidInput`` unless all calls since ``since_ns`` are kept."""
+        """Raise ``InvalidInput`` unless the records contain all calls since ``since_ns``, in ns since 1970."""
         firsts = [self._sends[0]["time_created_ns"]] if len(self._sends) == MAX_NOTED else []
         firsts += [made[0].begin_ns for made in self._made.values() if len(made) == MAX_NOTED]
         if firsts and max(firsts) > since_ns:
             raise InvalidInput.of("", f"two iterations make more than the {MAX_NOTED} calls that can be recorded")
 
     def _more(self, entry: Mapping[str, Any]) -> Mapping[str, int]:
-        """Return the fields that the flight recorder lacks, for a call made in Python; empty for other calls."""
+        """Return the fields that the flight recorder lacks in this entry.
+
+        Empty for a call that was not made in Python."""
         made, at = self._made[entry["process_group"][0]], entry["time_created_ns"]
         before = bisect_right(made, at, key=attrgetter("begin_ns"))
         return made[before - 1].more if before and at <= made[before - 1].end_ns else {}
 
     def between(self, begin_ns: int, end_ns: int) -> Mapping[str, Any]:
-        """Return the flight recorder's content between two times, with the recorded sends, roots and overlaps.
+        """Return the flight recorder's content between two times (ns since 1970), with sends, roots and overlaps added.
 
-        Names of process groups are derived from their ranks, so all ranks of a group have the same name. Raises
+        Names of process groups are derived from their ranks, so all ranks of a group use the same name. Raises
         ``InvalidInput`` when calls are missing."""
         entries = _recorded(begin_ns)
         self._refuse_lost(begin_ns)
@@ -278,7 +284,7 @@ class Calls:
 
 
 def _root_of(*given: Any) -> dict[str, int]:
-    """Return the field ``root`` for a call with these arguments; empty without a root.
+    """Return the field ``root`` for a call with these arguments; empty for a call without a root.
 
     The root is an argument itself, or the attribute ``rootRank`` of an argument."""
     roots = (getattr(one, "rootRank", one) for one in given)
@@ -286,7 +292,9 @@ def _root_of(*given: Any) -> dict[str, int]:
 
 
 def _recorded(since_ns: int) -> list[dict[str, Any]]:
-    """Return the flight recorder's entries. Raises ``InvalidInput`` unless it has all calls since ``since_ns``."""
+    """Return the flight recorder's entries.
+
+    Raises ``InvalidInput`` if calls since ``since_ns`` (ns since 1970) are missing."""
     from torch._C import _distributed_c10d as c10d
 
     entries: list[dict[str, Any]] = []
