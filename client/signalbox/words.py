@@ -1,11 +1,11 @@
-"""Words of the API's enums, as commands accept and show them, and a word of its metadata."""
+"""Words of the API's enums, as commands accept and show them, and a key of its metadata."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 MAY_BE_REPLACED = "signalbox-may-be-replaced"
-"""Trailing metadata of an answer that may be out of date: another controller may have become the active one."""
+"""Trailing metadata of an answer that may be out of date, because another controller may have become the active one."""
 
 
 class Mode(StrEnum):
@@ -17,7 +17,7 @@ class Mode(StrEnum):
 
 
 class AlarmKind(StrEnum):
-    """Kind of an alarm: what is wrong."""
+    """Kind of an alarm."""
 
     PLAN_WORSE_THAN_ECMP = "plan_worse_than_ecmp"
     FLOWS_WITHOUT_PATH = "flows_without_path"
@@ -51,8 +51,8 @@ class AlarmKind(StrEnum):
 class EventKind(StrEnum):
     """Subject of an event.
 
-    ``JOB_ALARM``: an alarm about a single job; the number of such alarms depends on the jobs. ``ALARM``: any other
-    alarm."""
+    ``JOB_ALARM``: an alarm about a single job. These have a kind of their own, because their number grows with the
+    jobs. ``ALARM``: any other alarm."""
 
     CONTROLLER = "controller"
     FABRIC = "fabric"
@@ -68,8 +68,10 @@ class EventKind(StrEnum):
 class FailureKind(StrEnum):
     """Kind of a failure.
 
-    ``spine``: a switch without hosts; ``cable``: one cable; ``bundle``: all cables between two switches that have
-    several; ``parts``: all named parts at once."""
+    - ``spine``: a switch without hosts
+    - ``cable``: one cable
+    - ``bundle``: all cables between two switches that have several
+    - ``parts``: all named parts at once"""
 
     SPINE = "spine"
     CABLE = "cable"

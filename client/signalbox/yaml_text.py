@@ -5,8 +5,9 @@ not of 1.1: ``no`` is text, ``1e9`` is a number, ``1:30`` and dates are text. Fo
 numbers with leading zeros (octal in 1.1), repeated fields, and tags. An alias stands for a copy of its anchor; the size
 of all copies together is limited, and no value can contain itself.
 
-PyYAML provides the events; this module builds the nodes. So the time is linear in the text's length, whatever its depth
-and its aliases. ruamel.yaml 0.19 took 24 times the CPU time, and its recursion was too deep for 5,000 nested lists."""
+PyYAML parses the text into events, from which this module builds the values. So the time is linear in the text's
+length, whatever its depth and its aliases. ruamel.yaml 0.19 took 24 times the CPU time, and its recursion was too deep
+for 5,000 nested lists."""
 
 from __future__ import annotations
 
@@ -27,15 +28,17 @@ Key: TypeAlias = str | int
 """Key of an entry: the name of a field, or the number of an item."""
 
 Entry: TypeAlias = "tuple[int, int, Node | None]"
-"""Line and column, from 1, where a field's name or an item begins; the node of an object or list, else None."""
+"""Line and column, from 1, where the name of a field or an item begins, and the node of its value.
+
+Only lists and objects have a node; for any other value it is None."""
 
 
 @dataclass(slots=True)
 class Node:
-    """A value of a document.
+    """A list or object of a document, or a whole document.
 
     - ``data``: the value as JSON would have it
-    - ``entries``: entries of an object or list
+    - ``entries``: places of the fields or items
     - ``values``: number of all values inside, plus one"""
 
     line: int
@@ -45,7 +48,9 @@ class Node:
     values: int = 1
 
     def place_of(self, path: str) -> tuple[int, int]:
-        """Return line and column of the field at ``path`` (``groups[0].ranks``); of its container if it is missing."""
+        """Return line and column of the field at ``path`` (``groups[0].ranks``).
+
+        If it is missing, those of its container."""
         place: tuple[int, int] = (self.line, self.column)
         node: Node | None = self
         for name, item in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
@@ -57,7 +62,7 @@ class Node:
 
 
 def documents(text: str, most_fields: int = MAX_FIELDS) -> list[Node]:
-    """Return the documents of a text, without empty ones. Raises ``InvalidInput``.
+    """Return the documents of a text. Empty documents are left out. Raises ``InvalidInput``.
 
     ``most_fields``: largest number of fields of one object."""
     if wrong := yaml.reader.Reader.NON_PRINTABLE.search(text):
@@ -80,7 +85,9 @@ _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(slots=True)
 class _Open:
-    """A list or object that is not read completely. ``name``: name and place of the field whose value is read next."""
+    """A list or object whose end has not been read yet.
+
+    ``name``: name and place of the field whose value comes next."""
 
     node: Node
     anchor: str | None
@@ -88,7 +95,7 @@ class _Open:
     name: tuple[str, int, int] | None = None
 
     def add(self, line: int, column: int, data: Any, node: Node | None) -> None:
-        """Add a value. ``node`` is the node of ``data``, None for a scalar."""
+        """Add a value to the list or object. ``node``: node of ``data`` if this is a list or object, else None."""
         inside = self.node
         inside.values += node.values if node else 1
         if inside.values > MAX_VALUES:
@@ -160,9 +167,10 @@ def _documents(text: str, most_fields: int) -> Iterator[Node]:
 
 
 def _check(event: yaml.CollectionStartEvent, depth: int, lists: int) -> None:
-    """Raise ``InvalidInput`` unless a list or object may begin.
+    """Raise ``InvalidInput`` if a list or object must not begin at this place.
 
-    ``depth``: number of lists and objects around it; ``lists``: number of lists and objects in the text so far."""
+    - ``depth``: number of lists and objects around it
+    - ``lists``: number of lists and objects that have begun so far, this one included"""
     _without_tag(event)
     if depth == MAX_DEPTH:
         raise _wrong(event.start_mark, f"at most {MAX_DEPTH} lists and objects may be nested")
@@ -171,7 +179,7 @@ def _check(event: yaml.CollectionStartEvent, depth: int, lists: int) -> None:
 
 
 class _Mark(NamedTuple):
-    """Line and column from 0, like PyYAML's mark."""
+    """Line and column, counted from 0 as in PyYAML's marks."""
 
     line: int
     column: int
@@ -233,14 +241,14 @@ def _without_tag(event: Any) -> None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writer that quotes text which readers of YAML 1.1, or this module, would take for another type."""
+    """Writer that quotes a text if readers of YAML 1.1, or this module, would otherwise take it for another type."""
 
 
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(f"(?:{_INTEGER}|{_NUMBER})$"), [*"-+.0123456789"])
 
 
 def dump(data: object) -> str:
-    """Return plain data as YAML that ``documents`` and readers of YAML 1.1 read alike.
+    """Return plain data as YAML that this module and readers of YAML 1.1 read alike.
 
     Innermost lists and objects are written in one line."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)

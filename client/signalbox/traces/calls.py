@@ -2,16 +2,16 @@
 
 ``per_iteration`` takes each rank's calls in order, and returns bytes and phase of one iteration for each kind of call.
 
-The calls of a rank are assumed to repeat in each iteration. To find the iteration, the longest periodic part at the end
-of the trace is searched. It must have at least two periods and at least half of the calls. One period is one iteration.
-Calls before this part (start of the training) are left out, and so are up to ``MAX_AFTER`` calls after it.
+The calls of a rank are assumed to repeat in each iteration. So the longest periodic part near the end of the trace is
+searched. It must have at least two periods and at least half of the calls. One period is one iteration. Calls before
+this part (start of the training) are ignored, and so are up to ``MAX_AFTER`` calls after it.
 
 Two kinds of calls overlap in time if an iteration has a call of one kind between two calls of the other kind. They also
 overlap if the trace shows a call of one kind while a call of the other is under way. Otherwise they follow each other,
 and so do their phases.
 
-``with_amounts`` and ``with_traffic`` make the job spec from the traffic that was found, and from fields that the user
-gives: ``given`` is a job spec without collectives and transfers."""
+``with_amounts`` and ``with_traffic`` make the job spec. They add the traffic to ``given``, a job spec without
+collectives and transfers that has the fields from the user."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from signalbox.jobs.collectives import check
 from signalbox.jobs.spec import MAX_ENDPOINTS, Algorithm, JobSpec, Library
 
 MAX_CALLS = 1_000_000
-"""Largest number of calls of all ranks together."""
+"""Largest number of calls in the traces of all ranks together."""
 
 MAX_AFTER = 16
-"""Largest number of calls after the last iteration, such as those that end a training."""
+"""Largest number of calls after the last iteration, such as calls that end a training."""
 
 MAX_PASSES = 100
-"""Largest number of passes over all ranks in ``_phases``; training jobs need a few."""
+"""Largest number of passes over all ranks in ``_phases``. Training jobs need only a few."""
 
 SEND = "send"
 
 
 class Kind(NamedTuple):
-    """Kind of calls; the bytes of all calls of a kind are added up.
+    """Kind of calls. The bytes of all calls of a kind are added up.
 
-    - ``what``: an ``Algorithm``, ``SEND``, or another name of the trace's format
-    - ``ranks``: ranks of the job that take part, in their order, the root first
+    - ``what``: an ``Algorithm``, ``SEND``, or another operation of the trace's format
+    - ``ranks``: participating ranks of the job, in the order of their group, the root first
     - ``tag``: text that distinguishes kinds with the same operation and ranks, such as the number of a communicator"""
 
     what: str
@@ -57,9 +57,9 @@ class Kind(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of one rank.
+    """A call by one rank.
 
-    ``bytes``: M, see ``spec.Collective``. ``overlaps``: whether an earlier call of the rank was under way."""
+    ``bytes``: M, see ``spec.Collective``. ``overlaps``: whether an earlier call of the rank was still under way."""
 
     kind: Kind
     bytes: int
@@ -67,14 +67,14 @@ class Call(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """Bytes and phase of one kind of calls in one iteration."""
+    """Bytes and phase of one kind of call in one iteration."""
 
     bytes: int
     phase: int
 
 
 class TooManyCalls(InvalidInput):
-    """A trace has more than ``MAX_CALLS``."""
+    """Error: the traces have more than ``MAX_CALLS`` calls."""
 
     @classmethod
     def in_trace(cls) -> TooManyCalls:
@@ -82,10 +82,10 @@ class TooManyCalls(InvalidInput):
 
 
 def refuse_incomplete(calls: Mapping[int, Sequence[Call]], ranks: int) -> None:
-    """Raise ``InvalidInput`` for a rank whose traffic is unknown, and for a rank that the job does not have.
+    """Raise ``InvalidInput`` when the traffic of a rank is unknown, or when a trace belongs to no rank of the job.
 
-    The traffic of a rank without a trace is known if all calls of the other ranks include all ranks. Then no group can
-    appear only in the missing trace."""
+    A rank without a trace is accepted if all calls of the other ranks include all ranks. Otherwise it might belong to
+    groups that no other trace has."""
     everyone = range(ranks)
     for rank in calls:
         if rank not in everyone:
@@ -99,10 +99,10 @@ def refuse_incomplete(calls: Mapping[int, Sequence[Call]], ranks: int) -> None:
 
 
 def per_iteration(calls: Mapping[int, Sequence[Call]], iterations: int | None = None) -> dict[Kind, Amount]:
-    """Return the traffic of one iteration by kind, in the order of the phases.
+    """Return the traffic of one iteration by kind of call, in the order of the phases.
 
-    ``iterations``: number of iterations in the trace; None to find it out. Raises ``InvalidInput`` with the ranks when
-    no repetition is found, or when ranks contradict each other."""
+    ``iterations``: number of iterations in the trace; None if it is unknown. Raises ``InvalidInput`` with the ranks
+    when their calls do not repeat, or when ranks contradict each other."""
     sent: defaultdict[Kind, dict[int, int]] = defaultdict(dict)
     orders: list[list[set[Kind]]] = []
     for rank, made in calls.items():
@@ -120,7 +120,7 @@ def per_iteration(calls: Mapping[int, Sequence[Call]], iterations: int | None = 
 
 
 def _iteration(rank: int, made: Sequence[Call]) -> slice:
-    """Return the slice of ``made`` with one iteration, the first period of the periodic part.
+    """Return the slice of ``made`` with one iteration: the first period of the periodic part.
 
     Raises ``InvalidInput`` when no part is periodic."""
     if not made:
@@ -141,10 +141,10 @@ def _iteration(rank: int, made: Sequence[Call]) -> slice:
 
 
 def _borders(text: Sequence[Call]) -> list[int]:
-    """Return the length of the longest border of each prefix, by the prefix's length.
+    """Return for each length the longest border of the prefix with this length. The borders are given by their lengths.
 
-    A border is both a beginning and an end of the prefix, and shorter than it. The prefix's smallest period is its
-    length minus the length of its longest border.
+    A border of a prefix is shorter than the prefix, and is both its beginning and its end. The smallest period of a
+    prefix is its length minus the length of its longest border.
 
     Knuth, Morris and Pratt, "Fast pattern matching in strings", SIAM Journal on Computing 6(2), 1977."""
     borders = [0] * (len(text) + 1)
@@ -169,7 +169,7 @@ def _contradictions(sent: Mapping[Kind, Mapping[int, int]], calls: Mapping[int, 
 
 
 def _follow_each_other(window: Sequence[Call]) -> list[set[Kind]]:
-    """Return the sets of kinds that overlap in time, in the order in which the sets follow each other."""
+    """Return sets of kinds, in the order in which the sets follow each other. Kinds in one set overlap in time."""
     first: dict[Kind, int] = {}
     last: dict[Kind, int] = {}
     for at, (kind, _, overlaps) in enumerate(window):
@@ -188,11 +188,11 @@ def _follow_each_other(window: Sequence[Call]) -> list[set[Kind]]:
 
 
 def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
-    """Return the lowest phase of each kind that fits all ranks; all 0 when ranks contradict each other.
+    """Return the lowest phase of each kind that fits all ranks; 0 for all kinds when ranks contradict each other.
 
-    ``orders``: result of ``_follow_each_other`` for each rank. On every rank, each set must have one phase, later than
-    the phase of the set before it. Kinds that overlap on one rank share a phase on all ranks: on another rank, one kind
-    may have ended just before the other began."""
+    ``orders``: result of ``_follow_each_other`` for each rank. On every rank, the kinds of a set must have the same
+    phase, and it must be later than that of the set before. Kinds that overlap on one rank share a phase on all ranks.
+    They may look separate on another rank, when one kind ended just before the other began."""
     part = _parts(orders)
     sequences = [dict.fromkeys(part[kind] for kinds in order for kind in kinds) for order in orders]
     phases = dict.fromkeys(part.values(), 0)
@@ -210,7 +210,7 @@ def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
 
 
 def _parts(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, Kind]:
-    """Return a representative of each kind.
+    """Return for each kind the kind that represents all kinds with the same phase.
 
     Kinds that overlap on some rank, directly or through other kinds, have the same representative."""
     part = {kind: kind for kind in chain.from_iterable(chain.from_iterable(orders))}
@@ -237,7 +237,7 @@ def _parts(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, Kind]:
 
 
 REDUCE, GATHER, SCATTER = "reduce", "gather", "scatter"
-"""Operations for which job specs have no algorithm. The first rank is the root."""
+"""Operations for which job specs have no algorithm. The first rank of their ``Kind`` is the root."""
 
 Sent = dict[str, int]
 """Fields of a ``Transfer``, by name."""
@@ -248,10 +248,12 @@ _ORDER = itemgetter("phase", "src", "dst")
 def with_amounts(
     given: JobSpec, amounts: Mapping[Kind, Amount], names: Mapping[tuple[int, ...], str], library: str
 ) -> JobSpec:
-    """Return the spec ``given`` with the traffic in ``amounts``. Raises ``InvalidInput``.
+    """Return the spec ``given`` with the traffic in ``amounts`` added. Raises ``InvalidInput``.
 
-    ``names``: names of groups by their ranks in ascending order. ``library``: used when ``given`` names none. Kinds of
-    one rank, or of no bytes, send nothing."""
+    - ``names``: names of groups, by their ranks in ascending order
+    - ``library``: library of the job if ``given`` names none
+
+    Kinds with a single rank or without bytes are left out."""
     library = given.library if "library" in given.model_fields_set else library
     as_transfers = {SEND, GATHER, SCATTER} | ({REDUCE} if library == Library.GLOO else set())
     names = {**names, **{tuple(sorted(group.ranks)): group.name for group in given.groups}}
@@ -284,9 +286,9 @@ def with_amounts(
 
 
 def with_traffic(given: JobSpec, library: str, **traffic: object) -> JobSpec:
-    """Return the spec ``given`` with the fields in ``traffic``. Raises ``InvalidInput``.
+    """Return the spec ``given`` with the fields in ``traffic`` added. Raises ``InvalidInput``.
 
-    ``library``: used when ``given`` names none."""
+    ``library``: library of the job if ``given`` names none."""
     data: dict[str, Any] = given.model_dump(exclude_unset=True)
     spec = JobSpec.parse({"library": library, **data, **traffic})
     InvalidInput.refuse(check(spec))
@@ -300,7 +302,7 @@ def transfer(src: int, dst: int, size: int, phase: int) -> Sent:
 def _transfers(kind: Kind, amount: Amount) -> Iterator[Sent]:
     """Yield the transfers of a send, gather, scatter or reduction.
 
-    A gather brings each rank's share of M to the first rank, a scatter does the opposite. Gloo's reduction is a
+    A gather sends each rank's share of M to the first rank; a scatter does the opposite. Gloo's reduction is a
     reduce-scatter in a ring that runs backwards, followed by a gather (``gloo/reduce.cc``; seen with torch 2.13)."""
     root, *others = kind.ranks
     n = len(kind.ranks)
@@ -323,16 +325,16 @@ def _unused(name: str, used: set[str]) -> str:
 
 
 def library_of(names: Iterable[str]) -> str:
-    """Return the library that a trace names; generic when the trace names several or an unknown one."""
+    """Return the library that a trace names; generic if it names several, or an unknown one."""
     found = set(names)
     return found.pop() if len(found) == 1 and found <= set(Library) else Library.GENERIC
 
 
 def file_of_rank(files: Sequence[Path]) -> dict[int, Path]:
-    """Return the files by rank.
+    """Return the file of each rank.
 
-    The rank is the last number in a file's name, or the file's position in ``files`` when no name has a number. Raises
-    ``InvalidInput``."""
+    The rank is the last number in a file's name. If no name has a number, it is the file's position in ``files``.
+    Raises ``InvalidInput``."""
     numbers = [re.findall(r"\d+", re.sub(r"\.(et|json|pkl|pickle)$", "", file.name)) for file in files]
     if not any(numbers):
         return dict(enumerate(files))

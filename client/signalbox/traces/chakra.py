@@ -5,10 +5,10 @@ each message is its length, a varint. Versions 0.0.4 and 1.0.1 write the same fi
 
 ``chakra_schema`` has the schema of mlcommons/chakra, its licence, and the output of ``make proto`` for it. Files differ
 in the type of an attribute, so any integer type is accepted. ``comm_size`` is the size of the rank's own input in
-bytes. ``comm_type`` of a node that sends or receives is ignored, because files have the node's type there. A CPU node
-without ``comm_type`` is left out: it starts a kernel whose own node has ``comm_type``.
+bytes. In a node that sends or receives, ``comm_type`` is ignored, because files have the node's type in its place. A
+CPU node without ``comm_type`` is left out: it only starts a kernel, whose own node has ``comm_type``.
 
-The schema has no process groups. An attribute ``pg_name`` names one of the groups that the user gives; without this
+The schema has no process groups. An attribute ``pg_name`` names one of the groups that the user gives. Without this
 attribute all ranks take part."""
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ from signalbox.traces.calls import (
 )
 
 MAX_MESSAGE_BYTES = 16 << 20
-"""Largest size of a message in bytes. A node has some hundred bytes, or kilobytes when it names many others."""
+"""Largest size of a message in bytes.
+
+A node has some hundred bytes, or kilobytes when it refers to many other nodes."""
 
 _SEND, _RECEIVE, _COLLECTIVE = 5, 6, 7
-"""Types of nodes: a node's field ``type``."""
+"""Values of a node's field ``type``."""
 
 _COLLECTIVES = {
     0: "all_reduce",
@@ -58,13 +60,15 @@ _COLLECTIVES = {
     8: "reduce_scatter",
     9: "barrier",
 }
-"""Operations by ``comm_type``."""
+"""Operations by the value of the attribute ``comm_type``."""
 
 _INTEGERS = ("int32_val", "int64_val", "uint32_val", "uint64_val", "sint32_val", "sint64_val")
 
 
 def _messages() -> tuple[Any, Any]:
-    """Return the classes ``GlobalMetadata`` and ``Node``, separate from a program's own classes of the schema."""
+    """Return the message classes ``GlobalMetadata`` and ``Node``.
+
+    They are made here, so that they cannot conflict with classes that a program has made from the same schema."""
     schema = resources("signalbox.traces.chakra_schema").joinpath("et_def.binpb").read_bytes()
     classes = GetMessages(FileDescriptorSet.FromString(schema).file)
     return classes["ChakraProtoMsg.GlobalMetadata"], classes["ChakraProtoMsg.Node"]
@@ -76,8 +80,8 @@ _Metadata, _Node = _messages()
 def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = None) -> JobSpec:
     """Return the job spec of the traces. Raises ``InvalidInput`` and ``OSError``.
 
-    ``given``: spec with the addresses of all ranks and the groups that the trace names. ``iterations``: number of
-    iterations in the trace; default one."""
+    - ``given``: spec with the addresses of all ranks, and with the groups that the traces name
+    - ``iterations``: number of iterations in each trace; None for one"""
     ranks = tuple(range(len(given.endpoints)))
     calls: dict[int, list[Call]] = {}
     left = MAX_CALLS
@@ -145,14 +149,16 @@ def _parsed(kind: Any, part: bytes, where: str) -> Any:
 
 
 def _metadata(part: bytes) -> None:
-    """Refuse data that is not a trace: a trace has a version, or an attribute that names the schema."""
+    """Raise ``InvalidInput`` unless the first message is that of a trace.
+
+    It has a version, or an attribute ``schema``."""
     metadata = _parsed(_Metadata, part, "byte 0")
     if not metadata.version and not any(attribute.name == "schema" for attribute in metadata.attr):
         raise InvalidInput.of("byte 0", "no metadata with a version: this is not a Chakra trace")
 
 
 def _call(node: Any, rank: int, given: JobSpec) -> Call | None:
-    """Return the call of a node; None when it sends nothing, or is a CPU node that only starts a kernel."""
+    """Return the call of a node; None if the node sends nothing, or is a CPU node that only starts a kernel."""
     attributes = {attribute.name: attribute for attribute in node.attr}
     size = _number(attributes, "comm_size")
     if node.type != _COLLECTIVE:
@@ -174,7 +180,9 @@ def _call(node: Any, rank: int, given: JobSpec) -> Call | None:
 
 
 def _group(attributes: Mapping[str, Any], rank: int, given: JobSpec) -> tuple[int, ...]:
-    """Return the ranks that take part. The root of a broadcast is not recorded; the first rank is taken as the root."""
+    """Return the participating ranks.
+
+    A trace does not record the root of a broadcast; the first rank counts as the root."""
     name = attributes["pg_name"].string_val if "pg_name" in attributes else ""
     if not name:
         if "involved_dim" in attributes and not all(attributes["involved_dim"].bool_list.values):

@@ -9,8 +9,8 @@ the ranks whose dumps have calls of the group.
 
 PyTorch does not record the root of a broadcast, reduction, gather or scatter, nor whether calls overlap. An entry may
 have two further fields for these facts, which ``signalbox.torch.process_groups`` adds. ``root`` is the root's position
-in the group; without it the group's first rank is taken as the root. ``overlaps`` is set when an earlier call of the
-rank was under way."""
+in the group; without this field the group's first rank counts as the root. ``overlaps`` is set if an earlier call of
+the rank was still under way."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MAX_DUMP_BYTES = 32 << 20
 
 MAX_ENTRIES = 100_000
 MAX_TENSORS = 1024
-"""Largest number of tensors of one call."""
+"""Largest number of tensors in one call."""
 
 _WHATS = {
     "all_reduce": "all_reduce",
@@ -75,12 +75,12 @@ _WHATS = {
     "send": SEND,
     "recv": SEND,
 }
-"""Operations by ``profiling_name`` without the library."""
+"""Operations by the part of ``profiling_name`` after the library."""
 
 _ROOTED = frozenset(("broadcast", REDUCE, GATHER, SCATTER))
 
 _NO_BYTES = frozenset({"barrier", "all_reduce_barrier", "coalesced", "split", "new_window"})
-"""Entries that send nothing. ``coalesced`` stands for calls that are also recorded one by one."""
+"""Names of entries that send nothing. The calls that ``coalesced`` combines are also recorded one by one."""
 
 _DTYPE_BYTES = {
     **dict.fromkeys(("byte", "char", "bool"), 1),
@@ -99,13 +99,13 @@ _PLAIN_DATA = frozenset(
         *("MEMOIZE", "BINGET", "LONG_BINGET"),
     )
 )
-"""Instructions of pickles that only make numbers, texts, lists, tuples and dictionaries."""
+"""Instructions of pickles that make only numbers, texts, lists, tuples and dictionaries."""
 
 
 class _PlainData(pickle._Unpickler):
-    """Reader of pickles with plain data, whose dictionaries have only texts and numbers as keys.
+    """Reader of pickles with plain data. Keys of dictionaries must be texts or numbers.
 
-    Nested tuples as keys could make Python compute hashes for ever: a tuple that contains another one twice, which
+    Tuples as keys are refused, because their hashes could take for ever: a tuple may contain another tuple twice, which
     contains another one twice, and so on."""
 
     stack: list[Any]
@@ -135,14 +135,16 @@ class _PlainData(pickle._Unpickler):
 def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = None) -> JobSpec:
     """Return the job spec of the dumps. Raises ``InvalidInput`` and ``OSError``.
 
-    ``given``: spec with the addresses of all ranks. ``iterations``: number of iterations in each dump; None to find it
-    out."""
+    - ``given``: spec with the addresses of all ranks
+    - ``iterations``: number of iterations in each dump; None if it is unknown"""
     dumps = {rank: _Dump(rank, called(file), _read(file)) for rank, file in file_of_rank(files).items()}
     return _job_spec(dumps, given, iterations)
 
 
 def job_spec_of(dumps: Mapping[int, Any], given: JobSpec, iterations: int | None = None) -> JobSpec:
-    """Return the job spec of ``dumps``, the parsed JSON of each rank's dump by rank. Raises ``InvalidInput``."""
+    """Return the job spec of dumps that are parsed already. ``dumps``: data of each rank's dump.
+
+    Raises ``InvalidInput``."""
     return _job_spec({rank: _Dump(rank, f"rank {rank}", data) for rank, data in dumps.items()}, given, iterations)
 
 
@@ -181,7 +183,7 @@ class _Dump:
         self.libraries: set[str] = set()
 
     def group_names(self) -> set[tuple[str, str]]:
-        """Return name and description of each process group that has calls in the dump."""
+        """Return name and description of each process group with calls in the dump."""
         found = set()
         for number, entry in enumerate(self.entries):
             try:
@@ -229,7 +231,7 @@ class _Dump:
 
 
 def _groups(dumps: Mapping[int, _Dump], given: JobSpec, everyone: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of every group that has calls, by its name."""
+    """Return the ranks of each group with calls, by the group's name."""
     configured = _configured(dumps)
     known = {group.name: group.ranks for group in given.groups}
     users: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
@@ -255,9 +257,9 @@ def _groups(dumps: Mapping[int, _Dump], given: JobSpec, everyone: tuple[int, ...
 
 
 def _configured(dumps: Mapping[int, _Dump]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of the groups that ``pg_config`` of some dump lists, by name.
+    """Return the ranks of each group that ``pg_config`` of a dump lists, by the group's name.
 
-    Raises ``InvalidInput`` when two dumps differ."""
+    Raises ``InvalidInput`` when dumps contradict each other."""
     found: dict[str, tuple[int, ...]] = {}
     for dump in dumps.values():
         for name, group in dump.config.items():
@@ -269,7 +271,7 @@ def _configured(dumps: Mapping[int, _Dump]) -> dict[str, tuple[int, ...]]:
 
 
 def _group_name(entry: Mapping[str, Any]) -> tuple[str, str]:
-    """Return name and description of a call's group: the default group when none is recorded (PyTorch before 2.4)."""
+    """Return name and description of a call's group. PyTorch before 2.4 records none; then it is the default group."""
     group = entry.get("process_group", ("0", "default_pg"))
     if not isinstance(group, list | tuple) or len(group) != 2 or not all(isinstance(part, str) for part in group):
         raise InvalidInput.of("process_group", "must be a list of two texts, the name and the description of the group")
@@ -281,7 +283,7 @@ def _few(ranks: Sequence[int]) -> str:
 
 
 def _ranks(text: object) -> tuple[int, ...]:
-    """Return the ranks in a list, or in the JSON text of a list; empty for any other value."""
+    """Return the ranks in a list, or in a text with a list as JSON; empty for any other value."""
     try:
         found: Any = json.loads(text) if isinstance(text, str) else text
     except ValueError:
@@ -299,7 +301,7 @@ def _root(entry: Mapping[str, Any], n: int) -> int:
 
 
 def _size(entry: Mapping[str, Any], what: str, n: int) -> int:
-    """Return M, the size of the collective in bytes (see ``spec.Collective``)."""
+    """Return M, the size of a collective in bytes (see ``spec.Collective``)."""
     if what in ("all_gather", GATHER):
         return _bytes(entry, "input") * n
     if what in ("reduce_scatter", SCATTER):
@@ -348,8 +350,8 @@ def _read(file: Path) -> Any:
 def _unpickled(data: bytes) -> Any:
     """Return the data of a pickle. Raises ``ValueError``.
 
-    Instructions for other than plain data are refused before any object is made. Memo numbers above the file's size
-    are refused too, because memory would be allocated for them."""
+    All instructions are checked before any object is made: they must make plain data. Memo numbers above the file's
+    size are refused too, because the reader would allocate memory for them."""
     for instruction, argument, at in pickletools.genops(data):
         if instruction.name not in _PLAIN_DATA or ("PUT" in instruction.name and int(argument or 0) > len(data)):
             raise ValueError(f"instruction {instruction.name} at byte {at}")

@@ -1,14 +1,14 @@
 """Make a job spec from logs of NCCL: the transfers over the rings and trees that the ranks report.
 
-The spec has transfers, or only endpoints when no bytes are known.
+The spec has transfers. If no bytes are known, it has only endpoints.
 
 The lines ``Ring previous -> self -> next`` of all ranks and channels determine the rings, and must agree with the rings
 that rank 0 lists. When no rank of a communicator has such lines (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the listed
 rings are used if they have all ranks. A log that lacks a rank or channel, or contradicts itself, is refused.
 
-A call divides its bytes over all channels. On each ring it makes the transfers of ``formulas`` for NCCL, in the
-ring's order. All-reduces use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``).
-Each rank then sends M divided by the number of channels to its parent, and receives as many bytes from it."""
+A call divides its bytes over all channels. On each ring it makes the transfers of ``formulas`` for NCCL, in the ring's
+order. All-reduces use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``). Each rank
+then sends M divided by the number of channels to its parent, and receives as many bytes from its parent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from signalbox.traces.calls import SEND, Amount, Call, Kind, per_iteration, tran
 from signalbox.traces.nccl_log import MAX_LINE_BYTES, Log, Member, NcclCall, Process, read
 
 _DATATYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
-"""Bytes by NCCL's datatype number: int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 bfloat16 2×float8."""
+"""Bytes per element, by NCCL's number of the datatype.
+
+The datatypes are int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 bfloat16, and two of float8."""
 
 _ALGORITHMS = {
     "AllReduce": Algorithm.ALL_REDUCE,
@@ -39,12 +41,12 @@ _ALGORITHMS = {
 }
 _SENDS = ("Send", "Recv")
 _TREE = ("tree", "0")
-"""Names of the tree algorithm in ``NCCL_ALGO`` and in lines of the subsystem ``TUNING``."""
+"""Names of the tree algorithm, as in ``NCCL_ALGO`` and in lines of the subsystem ``TUNING``."""
 
 
 @dataclass(frozen=True)
 class Communicator:
-    """NCCL communicator.
+    """Communicator of NCCL: a group of ranks.
 
     - ``members``: state of each rank, ordered by rank
     - ``rings``: for each channel, the ranks in the order in which bytes travel"""
@@ -58,11 +60,11 @@ class Communicator:
 
     @cached_property
     def tuned(self) -> Mapping[tuple[str, int], str]:
-        """Algorithm that NCCL chose, by name and bytes of a call, as far as some rank logs it."""
+        """Algorithm that NCCL chose for calls, by operation and bytes, as far as some rank has logged it."""
         return dict(item for member in self.members for item in member.tuned.items())
 
     def tree_edges(self) -> list[tuple[int, int]]:
-        """Return (child, parent) pairs of all channels. Raises ``InvalidInput``."""
+        """Return the edges of the trees of all channels, as pairs (child, parent) of ranks. Raises ``InvalidInput``."""
         found: list[tuple[int, int]] = []
         for channel in range(len(self.rings)):
             trees = [member.trees.get(channel) for member in self.members]
@@ -87,8 +89,9 @@ def job_spec(
 ) -> JobSpec:
     """Return the job spec of the logs. Raises ``InvalidInput`` and ``OSError``.
 
-    ``given``: fields of the job spec without its traffic; with ``endpoints`` when the log has no addresses.
-    ``all_reduce_bytes``: bytes that each iteration all-reduces, when the log has no calls."""
+    - ``given``: fields of the job spec without its traffic; they include ``endpoints`` if the log has no addresses
+    - ``iterations``: number of iterations in the log; None if it is unknown
+    - ``all_reduce_bytes``: bytes that each iteration all-reduces; given only if the log has no calls"""
     log = read(line for file in files for line in _lines(file))
     communicators = _communicators(log)
     if not communicators:
@@ -118,10 +121,10 @@ def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _communicators(log: Log) -> list[Communicator]:
-    """Return the communicators, largest first.
+    """Return the communicators, the largest first.
 
-    Ranks with the same communicator id belong together. NCCL before 2.18 logs no id. Then the n-th
-    communicators of a given size in all processes are taken as one communicator."""
+    Ranks with the same communicator id belong together. NCCL before 2.18 logs no id. Then the n-th communicators of a
+    given size in all processes are taken as one communicator."""
     together: defaultdict[tuple[str, int, int], list[Member]] = defaultdict(list)
     made: defaultdict[tuple[Process, int], int] = defaultdict(int)
     for member in log.members:
@@ -179,9 +182,9 @@ def _listed_rings(where: str, first: Member, size: int) -> tuple[tuple[int, ...]
 
 
 def _ring(where: str, channel: int, members: Sequence[Member]) -> tuple[int, ...]:
-    """Return the ranks in the order of the ring, from rank 0 on.
+    """Return the ranks in the order of a channel's ring, from rank 0 on.
 
-    Raises ``InvalidInput`` unless the ring passes each rank once."""
+    Raises ``InvalidInput`` unless the ring contains each rank exactly once."""
     found = [0]
     while len(found) <= len(members):
         rank, after = found[-1], members[found[-1]].rings[channel][1]
@@ -197,7 +200,7 @@ def _ring(where: str, channel: int, members: Sequence[Member]) -> tuple[int, ...
 
 
 def _job_ranks(communicators: Sequence[Communicator]) -> dict[Process, int]:
-    """Return the job's rank of each process: the processes of the largest communicator have the first ranks."""
+    """Return the rank in the job of each process. The processes of the largest communicator have the lowest ranks."""
     found: dict[Process, int] = {}
     for communicator in communicators:
         for member in communicator.members:
@@ -206,7 +209,7 @@ def _job_ranks(communicators: Sequence[Communicator]) -> dict[Process, int]:
 
 
 def _addresses(log: Log, rank_of: Mapping[Process, int], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the endpoints, and the rails when every host has several interfaces."""
+    """Return the fields ``endpoints`` and ``rails`` from the log's interfaces; empty if ``given`` has the endpoints."""
     if "endpoints" in given:
         return {}
     of_rank: list[tuple[str, ...]] = []
@@ -232,7 +235,9 @@ def _amounts(
     iterations: int | None,
     all_reduce_bytes: int | None,
 ) -> Mapping[Kind, Amount]:
-    """Return the traffic by kind; a kind's tag has the communicator's number, and the algorithm of an all-reduce."""
+    """Return the traffic by kind of call.
+
+    The kind's tag has the communicator's number, and the root or the word ``tree``."""
     number_of = {member: number for number, found in enumerate(communicators) for member in found.members}
     ranks_of = [tuple(rank_of[member.process] for member in found.members) for found in communicators]
     if all_reduce_bytes is not None:
@@ -284,7 +289,7 @@ def _call(
 
 
 def _sent(kind: Kind, size: int, communicators: Mapping[str, Communicator]) -> Iterator[tuple[int, int, int]]:
-    """Yield the transfers of a kind of calls: source and destination as ranks of the job, and bytes."""
+    """Yield the transfers of a kind of call: source and destination as ranks of the job, and bytes."""
     number, *how = kind.tag.split()
     communicator, ranks = communicators[number], kind.ranks
     share = -(-size // len(communicator.rings))

@@ -3,12 +3,12 @@
 The lines of different processes may be in any order, and launchers may write before them. The result is a ``Log``.
 
 A line is ``host:pid:tid [device] NCCL INFO text``. A thread's lines about rings and trees belong to the communicator
-that it is making. These lines begin and end with a line of ``comm 0x... rank 3 nranks 4``; before NCCL 2.18 only the
-last line exists. The formats are those of the logs in NVIDIA/nccl #1189, #447, #226, #302, #385, #514, #1605 and
-NVIDIA/nccl-tests #128:
+that the thread is making. These lines begin and end with a line of ``comm 0x... rank 3 nranks 4``; before NCCL 2.18
+only the last of these two lines exists. The formats are those of the logs in NVIDIA/nccl #1189, #447, #226, #302, #385,
+#514, #1605 and NVIDIA/nccl-tests #128:
 
-- ``Ring 02 : 2 -> 0 -> 1``: previous, self, next. NCCL up to 2.6 also writes such a line with two numbers, for
-  a connection.
+- ``Ring 02 : 2 -> 0 -> 1``: previous, self, next. NCCL up to 2.6 also writes such a line with two numbers, for a
+  connection.
 - ``Channel 01/02 : 0 3 2 1``: a whole ring, listed by rank 0; some versions cut the list after 20 ranks.
 - ``Trees [0] 1/2/-1->0->-1``: children, self, parent. NCCL before 2.7 also writes ``-1->0->1/2/-1`` (parent, self,
   children), or both forms with a bar between them.
@@ -30,27 +30,29 @@ MAX_LINE_BYTES = 1 << 20
 """Largest length of a line in bytes; a ring over 4,096 ranks has 20,000 characters."""
 
 MAX_INTERFACES_CHARS = 4096
-"""Number of characters read of a line that lists interfaces."""
+"""Number of characters that are read of a line with interfaces."""
 
 MAX_COMMUNICATORS = 65_536
-"""Largest number of communicators, each counted once per rank."""
+"""Largest number of ranks in all communicators together."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 Process = tuple[str, int, int]
-"""Host name, process id, and index of the CUDA device."""
+"""Host name, process id, and index of the process's CUDA device."""
 
 
 class Tree(NamedTuple):
-    """Neighbours of one rank in the tree of one channel. ``parent``: -1 at the root."""
+    """Neighbours of one rank in the tree of one channel. ``parent`` is -1 at the root."""
 
     parent: int
     children: frozenset[int]
 
 
 class NcclCall(NamedTuple):
-    """Call of the operation ``what`` by one rank; ``elements``, ``datatype`` and ``root`` as NCCL logs them."""
+    """Call of the operation ``what`` by one rank.
+
+    ``elements``, ``datatype`` and ``root`` are the numbers that NCCL logs."""
 
     member: Member
     what: str
@@ -61,14 +63,14 @@ class NcclCall(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A rank of one communicator.
+    """A rank of one communicator, as far as the log describes it.
 
     - ``where``: place of its first line, ``FILE:NUMBER``
-    - ``pointer``: address in ``comm 0x...``, which names the communicator within a process
+    - ``pointer``: address in ``comm 0x...``, which identifies the communicator within a process
     - ``made``: whether the communicator is complete, so that later rings and trees belong to another one
-    - ``rings``: previous and next rank, by channel; ``trees``: by channel
+    - ``rings``: previous and next rank, by channel; ``trees``: neighbours in the tree, by channel
     - ``listed``: whole rings by channel, as rank 0 lists them; ``listed_channels``: number of channels in these lines
-    - ``tuned``: algorithm that NCCL chose, by name and bytes of a call"""
+    - ``tuned``: algorithm that NCCL chose, by operation and bytes of a call"""
 
     process: Process
     where: str
@@ -88,9 +90,10 @@ class Member:
 class Log:
     """Content of a log.
 
-    - ``calls``: calls of each process in order
-    - ``addresses``: addresses of each host's interfaces that NCCL uses as sockets
-    - ``networks``: NCCL's name of the network that it uses, such as ``Socket`` or ``IB``, by host
+    - ``members``: ranks of all communicators
+    - ``calls``: calls of each process, in their order
+    - ``addresses``: by host, the addresses of the interfaces that NCCL uses with sockets
+    - ``networks``: by host, NCCL's name of the network that it uses, such as ``Socket`` or ``IB``
     - ``algorithm``: value of the variable ``NCCL_ALGO`` in lower case; empty when it is not set"""
 
     members: list[Member] = field(default_factory=list)
@@ -118,7 +121,9 @@ _TUNED = re.compile(r"(?:(\w+): )?(\d{1,18}) Bytes -> Algo (\w+)")
 
 
 def read(lines: Iterable[tuple[str, bytes]]) -> Log:
-    """Return the log of ``lines``, each with its place ``FILE:NUMBER``. Raises ``InvalidInput`` for contradictions."""
+    """Return the content of a log. ``lines``: each line after its place ``FILE:NUMBER``.
+
+    Raises ``InvalidInput`` for lines that contradict each other."""
     reader = _Reader()
     for where, line in lines:
         if b"NCCL INFO" in line:
@@ -137,10 +142,10 @@ class _Reader:
     def __init__(self) -> None:
         self.log = Log()
         self._now: dict[tuple[Process, int], Member] = {}
-        """Member of the communicator that a thread is making, or made last, by process and thread id."""
+        """Rank of the communicator that a thread is making, or has made last, by process and thread id."""
         self._by_pointer: dict[tuple[str, int, str], Member] = {}
         self._called: dict[tuple[str, int], Member] = {}
-        """Member of the last call's communicator, by host and thread."""
+        """Rank of the communicator of a thread's last call, by host and thread id."""
         self._calls = 0
 
     def take(self, where: str, process: Process, tid: int, text: str) -> None:
@@ -172,7 +177,7 @@ class _Reader:
             self._host(process[0], text)
 
     def _making(self, where: str, thread: tuple[Process, int], rank: int) -> Member:
-        """Return the member of the communicator that the thread is making, with its rank set to ``rank``."""
+        """Return the member of the communicator that the thread is making. Its rank is set to ``rank``."""
         member = self._now.get(thread)
         if member is None or member.made:
             member = self._new(where, thread)

@@ -1,4 +1,4 @@
-"""Questions of one viewer to the controller, the label that shows the answers, and other sentences of the page."""
+"""Calls of one viewer to the controller, the label that shows the answers, and other sentences of the page."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from signalbox.live.state import State, out_of_use
 from signalbox.mapping import word_in
 
 MOST_SAID = 20_000
-"""Largest number of characters of an answer on the page."""
+"""Largest number of characters of an answer that the page shows."""
 
 
 class Newest:
-    """Action that runs once at a time.
+    """Action that never runs twice at the same time.
 
-    Calls while it runs make it run once more, so a controller that answers late does not have a growing number of
-    questions to answer."""
+    If it is called while it runs, it runs once more afterwards, however often it was called. So a slow controller does
+    not get a growing number of calls."""
 
     def __init__(self, action: Callable[[], Awaitable[None]]) -> None:
         self._action = action
@@ -44,10 +44,9 @@ class Newest:
 
 
 class Asking:
-    """Questions to the controller, and a label for the answers at the place of the page where the object is made.
+    """Calls to the controller, and a label for the answers. The label is added at the present place of the page.
 
-    Questions that make the controller plan are sent one at a time, because each occupies a thread that other questions
-    need."""
+    Calls that make the controller plan are made one at a time, because each occupies a thread that other calls need."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -61,7 +60,7 @@ class Asking:
         self._said.set_text(short(text, MOST_SAID))
 
     def tell_of(self, cable: Cable, loads: str) -> None:
-        """Show the loads of a cable; when the controller has answered, also the jobs whose flows it carries."""
+        """Show the loads of a cable. When the controller has answered, also show the jobs whose flows it carries."""
         self.say(loads)
         self._cable = cable, loads
         ui.timer(0, self._find_flows, once=True)
@@ -75,7 +74,7 @@ class Asking:
     async def known(self, ask: Callable[[], Any]) -> Any:
         """Return the answer of ``ask``, or None after an error.
 
-        The error is not shown, because the page already shows when the controller does not answer."""
+        The error is not shown, because the page shows elsewhere that the controller does not answer."""
         with suppress(SignalboxError):
             return await run.io_bound(ask)
 
@@ -104,7 +103,7 @@ class Asking:
             self.say("\n".join((head, *found.answer)))
 
     async def confirm(self, what: str, part: str) -> None:
-        """Drain or undrain a part after a confirmation."""
+        """Drain or undrain a part after the viewer has confirmed it. ``what``: ``drain`` or ``undrain``."""
         if not part:
             self.say("Choose a switch or a cable first.")
             return
@@ -120,7 +119,7 @@ class Asking:
         dialog.delete()
 
     async def _answer(self, ask: Callable[[], Any]) -> Any:
-        """Return the answer of ``ask``; after an error, show the error and return None."""
+        """Return the answer of ``ask``. After an error, show the error and return None."""
         try:
             return await run.io_bound(ask)
         except SignalboxError as error:
@@ -129,7 +128,7 @@ class Asking:
 
 
 def facts(state: State) -> str:
-    """Return one line on the state of the controller and its plan; empty before its first answer."""
+    """Return a line on the state of the controller and its plan; empty before its first answer."""
     if (status := state.status) is None:
         return ""
     efficiency = percent(optional(status, "network_efficiency"))
@@ -142,7 +141,7 @@ def facts(state: State) -> str:
 
 
 def wrong(state: State) -> str:
-    """Return why the drawing may not show the present fabric; empty when it does."""
+    """Return why the drawing may differ from the present fabric; empty if it does not."""
     if state.lost is None:
         return "Waiting for the controller's first answer."
     if state.lost:
@@ -151,14 +150,14 @@ def wrong(state: State) -> str:
 
 
 def carried(cable: Cable, routes: Iterable[ListedRoute]) -> str:
-    """Return a sentence with the jobs whose flows travel over a cable, in either direction."""
+    """Return a sentence on the jobs whose pinned flows travel over a cable, in either direction."""
     jobs = jobs_of(flows_over(routes, {cable.up, cable.down}))
     each = ", ".join(f"{job} ({counted(flows, 'flow')})" for job, flows in sorted(jobs.items()))
     return f"It carries pinned flows of {each}." if each else "No pinned flow travels over it."
 
 
 def summary(state: State, picture: Picture) -> str:
-    """Return the picture in words, for people who cannot see it."""
+    """Return a summary of the picture in words, for people who cannot see it."""
     full = [cable for cable in picture.cables if cable.load is not None]
     busiest = max(full, key=lambda cable: cable.load or 0.0, default=None)
     parts = [f"{len(picture.nodes)} switches, {counted_cables(picture.cables)}, {len(state.hosts)} hosts"]

@@ -1,4 +1,4 @@
-"""Charts beside the fabric: cables of a switch, slowdowns of plans, demand of a job."""
+"""Charts beside the fabric: loads of a switch's cables, slowdowns of plans, traffic of a job."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from signalbox.web.charts import Options, common, value_axis
 MOST_POINTS = 600
 MOST_PAIRS = 20
 MOST_OF_SWITCH = 512
-"""Largest number of cables of a switch that are drawn."""
+"""Largest number of a switch's cables that are drawn."""
 
 
 def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
-    """Return a bar chart of the loads of a switch's cables per direction, or of its leaving and arriving circuits."""
+    """Return a bar chart of the loads of a switch's cables, with a bar per direction.
+
+    Between servers that only circuits connect, it has a bar per leaving and per arriving circuit."""
     shown = picture.at(dpid)[:MOST_OF_SWITCH]
     node = picture.nodes[dpid]
     circuits = picture.without_tiers
@@ -51,7 +53,7 @@ def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
 
 
 def _chart(title: str, paper: Paper, **style: object) -> Options:
-    """Return the options that all charts beside the fabric share. ``style``: style of the title."""
+    """Return the options that the charts beside the fabric have in common. ``style``: further style of the title."""
     return {
         **common(paper),
         "title": {
@@ -77,7 +79,7 @@ def _bars(key: str, name: str, data: Sequence[Any], paper: Paper, dashed: bool =
 
 
 def slowdowns(found: Sequence[Slowdowns], paper: Paper) -> Options:
-    """Return a line chart over time: the worst slowdown of each plan and under ECMP, and the bound of each plan."""
+    """Return a line chart over time: worst slowdown of each plan, worst slowdown under ECMP, and bound of each plan."""
     shown = list(found)[-MOST_POINTS:]
 
     def line(name: str, values: Iterable[float | None], kind: str, ink: str) -> Options:
@@ -107,9 +109,9 @@ def slowdowns(found: Sequence[Slowdowns], paper: Paper) -> Options:
 
 
 def demand(job: Job, paper: Paper) -> Options:
-    """Return a bar chart of announced and counted bytes per iteration of the pairs of addresses that send most.
+    """Return a bar chart of the pairs of addresses that send most: announced and counted bytes per iteration.
 
-    When a pair has no counted bytes (the job reports no iterations), its label has the measured rate."""
+    A pair has no counted bytes if the job reports no iterations. Then its label has the measured rate."""
     pairs = busiest_pairs(job, MOST_PAIRS)
     announced = [round(pair.declared_bytes / 1e6, 3) for pair in pairs]
     counted = [round(pair.measured_bytes / 1e6, 3) if pair.HasField("measured_bytes") else "-" for pair in pairs]

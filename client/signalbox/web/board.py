@@ -1,4 +1,4 @@
-"""State shared by all viewers of the page: one ``Following``, its picture, and the viewers to inform of changes."""
+"""State shared by all viewers of the page: one ``Following``, its picture, and the viewers that are told of changes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Made = TypeVar("Made")
 log = logging.getLogger("signalbox.web")
 
 REST = 3
-"""Smallest pause after changes were shown, as a multiple of the time that showing them took.
+"""Shortest pause after changes were shown, as a multiple of the time that showing them took.
 
-The event loop then has time for the requests of viewers, however much the controller sends."""
+The event loop then has time for requests of viewers, however much the controller sends."""
 MOST_MADE = 32
-"""Largest number of results that are kept for all viewers."""
+"""Largest number of stored results of ``once``."""
 
 
 class Board:
-    """State shared by all viewers; only the thread of the server's event loop may use it."""
+    """State shared by all viewers. Only the thread of the server's event loop may use it."""
 
     def __init__(self, following: Following, clock: Callable[[], float] = time.monotonic) -> None:
         self._following = following
@@ -47,7 +47,9 @@ class Board:
         return self._picture
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return the result of ``make``, which is called once per change of the fabric or the jobs for all viewers."""
+        """Return the result of ``make``, which all viewers share.
+
+        It is made again after the fabric or the jobs have changed. ``key``: identifies the result."""
         if key not in self._made:
             if len(self._made) >= MOST_MADE:
                 self._made.clear()
@@ -56,9 +58,10 @@ class Board:
         return made
 
     def take(self) -> None:
-        """Apply the messages that have arrived, and pass the changes on to the viewers, unless it is time to rest.
+        """Apply the messages that have arrived, and show the changes to all viewers.
 
-        A viewer whose page fails does not keep the changes from others."""
+        Do nothing during a pause (``REST``). An error of one viewer's page does not prevent the update of the
+        others."""
         began = self._clock()
         if began < self._rests_until:
             return

@@ -1,8 +1,9 @@
 """The fabric as a chart: a graph, or a matrix when there are too many cables.
 
-The graph has switches in tiers, a line per cable, and hosts below their switch. When only circuits connect switches,
-the switches form a circle, and each circuit is an arrow. A matrix has a row per lower switch, and a column per higher
-switch. For circuits within a tier, rows are the switches that send, and columns are the switches that receive.
+A graph has switches in tiers, a line per cable, and hosts below their switch. When only circuits connect switches, the
+switches form a circle, and each circuit is an arrow. A matrix has a row per switch of the lower tier, and a column per
+switch of the higher tier. For circuits within a tier, rows are the switches that send, and columns are the switches
+that receive.
 
 Text from outside is only ever a value, never a key, because the front end runs keys that begin with ``:`` as code.
 Tooltips draw text, not HTML (``renderMode``)."""
@@ -34,12 +35,12 @@ def common(paper: Paper) -> Options:
 
 
 def value_axis(paper: Paper) -> Options:
-    """Return a value axis whose grid lines are faint on the given background, so that they hide nothing."""
+    """Return an axis for values. Its grid lines are so faint on the background that they hide nothing."""
     return {"type": "value", "axisLabel": {"color": paper.text}, "splitLine": {"lineStyle": {"color": paper.unknown}}}
 
 
 def plain(text: str) -> str:
-    """Return text for a place where ECharts fills in templates, which begin with ``{``."""
+    """Return the text without braces, which ECharts would interpret as a template."""
     return text.replace("{", "(").replace("}", ")")
 
 
@@ -48,40 +49,41 @@ def on_route(cable: Cable, route: Collection[LinkAt]) -> bool:
 
 
 def fabric(picture: Picture, lower_tier: int, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """Return a graph; when there are too many cables for it, the matrix of ``lower_tier`` and the next tier.
+    """Return a chart of the fabric.
 
-    ``route``: links to highlight. ``chosen``: name of a cable, or dpid of a switch (``0x101``), to mark."""
+    A graph, or a matrix of ``lower_tier`` and the next tier if there are too many cables. ``route``: links to
+    highlight. ``chosen``: name of the chosen cable, or dpid of the chosen switch (``0x101``)."""
     if picture.as_matrix:
         return _matrix(picture, lower_tier, paper, route, chosen)
     return graph(picture, paper, route, chosen)
 
 
 def rates(picture: Picture, lower_tier: int, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """Return the part of ``fabric`` that changes with the loads, the highlighted links and the chosen part."""
+    """Return the part of ``fabric`` that depends on the loads, the highlighted links and the chosen part."""
     if picture.as_matrix:
         return _matrix_rates(picture, lower_tier, route, chosen)
     return {"series": [{"id": "fabric", **_parts(picture, paper, route, chosen)}]}
 
 
 MOST_HOSTS = 64
-"""Largest number of hosts that are drawn; with more hosts, none is drawn."""
+"""Largest number of hosts that are drawn. If there are more, no host is drawn."""
 FADED = 0.25
-"""Opacity of cables that a highlighted job does not use; cables that are down or drained stay opaque."""
+"""Opacity of cables that the highlighted job does not use. Cables that are down or drained stay opaque."""
 EMPTY, FULL, OF_ROUTE, CHOSEN = 1.5, 4.5, 6, 9
-"""Widths in pixels of an empty and a full cable, of a highlighted job's cables, and of the chosen cable."""
+"""Widths in pixels of an empty cable, a full cable, a cable of the highlighted job, and the chosen cable."""
 SWITCH, CHOSEN_SWITCH = 18, 30
-"""Sizes in pixels of the symbols of a switch and of the chosen switch."""
+"""Sizes in pixels of the symbol of a switch, and of the chosen switch."""
 PAPER = 1000, 640
-"""Width and height of a graph in its own units; the lowest ``HOST_HEIGHT`` units are for hosts."""
+"""Width and height of a graph in its own units. The lowest ``HOST_HEIGHT`` units are for hosts."""
 HOST_HEIGHT = 90
 CURVE = 0.12
-"""Curvature of the second of several cables between two switches, and of a circuit beside its opposite."""
+"""Curvature of the second cable between two switches, and of a circuit for which there is an opposite circuit."""
 SIDEWAYS = 0.2
-"""Horizontal distance from a circle's middle, in diameters, beyond which names are drawn beside their switches.
+"""Horizontal distance from the middle of the circle, in diameters, from which names are drawn beside their switches.
 
-There the names do not overlap."""
+At a smaller distance they are drawn above or below, so that they do not overlap."""
 ARROW = 9
-"""Size of a circuit's arrow head."""
+"""Size of the arrow head of a circuit, in pixels."""
 
 _SYMBOLS = {
     Condition.UP: "circle",
@@ -114,7 +116,7 @@ def graph(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str
 
 
 def _scale(paper: Paper) -> Options:
-    """Return the legend of colours and loads."""
+    """Return the legend: a scale of colours from load 0 to 100 %."""
     stops = [{"offset": place / (len(paper.scale) - 1), "color": ink} for place, ink in enumerate(paper.scale)]
     filled = {"type": "linear", "x": 0, "y": 0, "x2": 1, "y2": 0, "colorStops": stops}
     return {
@@ -167,7 +169,7 @@ def _node(node: Node, picture: Picture, paper: Paper, chosen: str) -> Options:
 
 
 def _place(node: Node, picture: Picture) -> tuple[float, float, str]:
-    """Return the position of a switch, and the side of the switch where its name is drawn."""
+    """Return x and y of a switch, and the side of the switch at which its name is drawn."""
     if not picture.without_tiers:
         highest = max(len(picture.tiers) - 1, 1)
         y = (PAPER[1] - HOST_HEIGHT) * (1 - node.tier / highest)
@@ -184,7 +186,7 @@ def _hosts_of(node: Node) -> str:
 
 
 def edges(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
-    """Return an edge per cable or circuit, in the order of ``picture.cables``."""
+    """Return an edge of the graph per cable or circuit, in the order of ``picture.cables``."""
     circuits = {cable.ends for cable in picture.cables if cable.one_way}
     seen = {ends: 0 for ends in circuits if ends[::-1] in circuits}
     found = []
@@ -221,13 +223,15 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt], c
 
 
 def _width(cable: Cable) -> float:
-    """Return the width of a cable, which grows with its load so that full cables stand out on both backgrounds."""
+    """Return the width of a cable in pixels.
+
+    It grows with the load, so that full cables stand out on any background."""
     load = min(cable.load or 0.0, 1.0) if cable.condition is Condition.UP else 1.0
     return round(EMPTY + (FULL - EMPTY) * load, 1)
 
 
 def _hosts(picture: Picture, paper: Paper) -> list[Options]:
-    """Return the hosts, placed below their switch."""
+    """Return a symbol per host, below its switch."""
     leaves = _drawn_hosts(picture)
     width = PAPER[0] / max(len(leaves), 1)
     return [
@@ -257,7 +261,9 @@ def _host_edges(picture: Picture, paper: Paper) -> list[Options]:
 
 
 def _drawn_hosts(picture: Picture) -> list[Node]:
-    """Return the switches whose hosts are drawn; none on a circle, where a server's tooltip names its host."""
+    """Return the switches whose hosts are drawn.
+
+    On a circle no hosts are drawn; the tooltip of a server names its host."""
     leaves = [node for node in picture.nodes.values() if node.hosts and not node.tier and not picture.without_tiers]
     return leaves if sum(len(node.hosts) for node in leaves) <= MOST_HOSTS else []
 
@@ -267,7 +273,7 @@ NOTHING = Matrix((), (), {})
 
 
 def tier_names(picture: Picture) -> dict[int, str]:
-    """Return names of the tiers that can be shown as matrices."""
+    """Return the names of the matrices, by lower tier."""
     return {tier: f"tier {tier} and {tier + 1}" for tier in picture.matrices}
 
 
@@ -312,7 +318,7 @@ def _matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[L
 
 
 def _dimensions(picture: Picture) -> Options:
-    """Return the names of a cell's figures in tooltips, and which of them are shown."""
+    """Return names for the numbers of a matrix's cell, and which of them a tooltip shows."""
     encode = {"x": 0, "y": 1, "value": 2}
     if picture.without_tiers:
         names = ["to", "from", "load %", "up %", "down %"]
@@ -322,7 +328,9 @@ def _dimensions(picture: Picture) -> Options:
 
 
 def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
-    """Return the series that are drawn over the cells: unknown loads, marks, the route and the chosen cable."""
+    """Return what is drawn over the cells of a matrix.
+
+    Unknown loads, marks, the highlighted links and the chosen cable."""
     overlay = {"type": "scatter", "symbol": "rect", "z": 3, "silent": True}
     return [
         {
@@ -357,23 +365,24 @@ def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: st
 
 
 def _names(nodes: Iterable[Node], chosen: str) -> list[Options]:
-    """Return the names of columns or rows; the name of the chosen switch is bold and large."""
+    """Return the labels of columns or rows. The name of the chosen switch is bold and large."""
     styles = {chosen: {"textStyle": {"fontWeight": "bold", "fontSize": 14}}}
     return [{"value": node.title, **styles.get(f"{node.dpid:#x}", {})} for node in nodes]
 
 
 def cells(shown: Matrix) -> list[list[Any]]:
-    """Return a cell per pair of switches: column, row, and three loads of its fullest cable in per cent.
+    """Return the cells of a matrix: column, row, and three loads of the cell's fullest cable in per cent.
 
-    The loads are the higher load of the two directions, then the load of each direction; ``-`` is an unknown load."""
+    The first load is the larger one of the two directions; then follow the loads of each direction. ``-`` is an unknown
+    load."""
     of_pairs = ((x, y, fullest(cables)) for (x, y), cables in shown.cells.items())
     return [[x, y, _whole(each.load), _whole(each.up_load), _whole(each.down_load)] for x, y, each in of_pairs]
 
 
 def fullest(cables: Iterable[Cable]) -> Cable:
-    """Return the fullest cable, the first of equally full ones.
+    """Return the cable with the highest load, the first one if several have it.
 
-    A cell shows the loads of this cable, and a click on the cell chooses it."""
+    A cell shows the loads of this cable, and a click on the cell chooses this cable."""
     return max(cables, key=lambda cable: -1.0 if cable.load is None else cable.load)
 
 
@@ -382,7 +391,7 @@ def _whole(load: float | None) -> int | str:
 
 
 def _places(shown: Matrix, wanted: Callable[[Cable], bool]) -> list[tuple[int, int]]:
-    """Return column and row of each cable for which ``wanted`` is true."""
+    """Return column and row of each cable for which ``wanted`` returns true."""
     return [place for place, cables in shown.cells.items() for cable in cables if wanted(cable)]
 
 
@@ -396,7 +405,7 @@ def _marks(shown: Matrix) -> list[list[Any]]:
 
 
 def _unknown(shown: Matrix) -> list[tuple[int, int]]:
-    """Return the positions of cables that are not measured, where a heat map draws nothing."""
+    """Return column and row of each cell whose loads are unknown: a heat map draws nothing there."""
     return [
         place
         for place, cables in shown.cells.items()
@@ -405,7 +414,7 @@ def _unknown(shown: Matrix) -> list[tuple[int, int]]:
 
 
 def _matrix_rates(picture: Picture, lower_tier: int, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """Return the part of ``_matrix`` that ``rates`` returns."""
+    """Return the part of ``_matrix`` that depends on the loads, the highlighted links and the chosen part."""
     shown = picture.matrices.get(lower_tier, NOTHING)
     return {
         "xAxis": {"data": _names(shown.columns, chosen)},

@@ -1,4 +1,4 @@
-"""Page of one viewer: it shows the shared ``Board``, and sends the requests of clicks and keys to the controller.
+"""Page of one viewer. It shows the shared ``Board``, and sends the requests of clicks and keys to the controller.
 
 Text from outside is put into labels, tables and charts, which draw it as text; nothing here makes HTML of it."""
 
@@ -24,9 +24,9 @@ from signalbox.web.charts import Options
 from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STAYS, STYLE
 
 MOST_JOBS, MOST_EVENTS, MOST_ALARMS = 100, 50, 100
-"""Largest number of rows of each table."""
+"""Largest numbers of rows in the tables of jobs, events and alarms."""
 MOST_CHOICES = 5000
-"""Largest number of switches or cables that a field offers; others can be chosen in the drawing."""
+"""Largest number of switches or cables that a selection field offers. All others can be chosen in the drawing."""
 
 KEYS = {
     "?": "show these keys",
@@ -38,11 +38,11 @@ KEYS = {
     "p": "print",
     "Tab": "go to the next field or button",
 }
-"""Keys of the page with their effects."""
+"""Description of each key of the page."""
 
 
 class Page:
-    """Page of one viewer. ``operate``: whether it offers drains."""
+    """Page of one viewer. ``operate``: whether the viewer can drain parts."""
 
     def __init__(self, board: Board, client: Client, operate: bool) -> None:
         self._board = board
@@ -141,14 +141,14 @@ class Page:
     # ---- showing
 
     async def begin(self) -> None:
-        """Show changes since the page was made, in the colours that the browser prefers, once it is connected."""
+        """Begin to show changes when the browser has connected, in the colours that the browser prefers."""
         self.show(frozenset())
         prefers = "window.matchMedia('(prefers-color-scheme: dark)').matches"
         with suppress(TimeoutError):
             self._set_dark(bool(await ui.run_javascript(prefers, timeout=5)))
 
     def show(self, changed: frozenset[Kind]) -> None:
-        """Show changes of the board. A disconnected browser receives the changes after it has reconnected."""
+        """Show changes of the board. While the browser is disconnected, changes are collected and shown later."""
         self._unshown |= changed
         if self._graph.client.has_socket_connection:
             changed, self._unshown = self._unshown, frozenset()
@@ -199,7 +199,9 @@ class Page:
         self._offer_cables()
 
     def _offer_cables(self) -> None:
-        """Offer the cables of the chosen switch; without one, all cables, but none while the fabric is a matrix."""
+        """Offer the cables of the chosen switch.
+
+        If no switch is chosen, offer all cables of a graph, but none of a matrix."""
         picture = self._board.picture
         all_cables = () if picture.as_matrix else picture.cables
         cables = all_cables if self._dpid is None else picture.at(self._dpid)
@@ -207,7 +209,7 @@ class Page:
         self._cable.set_options(names, value=self._part if self._part in names else None)
 
     def _let_ended_go(self) -> None:
-        """Deselect jobs that have ended."""
+        """Forget the chosen job, or the job under the pointer, if it has ended."""
         jobs = self._board.state.jobs
         if self._looked_at not in jobs:
             self._looked_at = ""
@@ -225,7 +227,7 @@ class Page:
         self._show_wiring()
 
     def _show_wiring(self) -> None:
-        """Show the wiring of the chosen job, if there are optical switches, and remarks about its traffic."""
+        """Show sentences on the circuits and the traffic of the chosen job."""
         job = self._board.state.jobs.get(self._job)
         lines = [*filter(None, [wiring_line(job)]), *traffic_lines(job)] if job else []
         self._wiring.set_text(short(f"{self._job}: {' '.join(lines)}") if lines else "")
@@ -238,7 +240,7 @@ class Page:
         return self._tier, self._paper, route, self._chosen
 
     def _draw_fabric(self) -> None:
-        """Draw the fabric again, unless the browser has the same drawing."""
+        """Draw the fabric again, unless the browser already has this drawing."""
         picture = self._board.picture
         options = charts.fabric(picture, *self._view())
         self._push(self._graph, "fabric", options)
@@ -262,7 +264,7 @@ class Page:
             self._push(self._cables, "cables", beside.cables_of(picture, dpid, self._paper))
 
     def _push(self, chart: ui.echart, name: str, options: Options) -> None:
-        """Send all options of a chart to the browser, unless they were sent last time."""
+        """Send all options of a chart to the browser, unless the browser already has them."""
         if self._sent.get(name) != options:
             self._sent[name] = options
             chart.run_chart_method("setOption", options, True)
@@ -283,7 +285,7 @@ class Page:
     # ---- choosing
 
     def _clicked(self, event: Any) -> None:
-        """Choose the clicked switch, cable or cell, or the switch of a row's or column's name."""
+        """Choose what was clicked: a switch, a cable, a cell, or a switch by its name beside a row or column."""
         data, picture = event.args.get("data"), self._board.picture
         if event.args.get("componentType") in ("xAxis", "yAxis"):
             names = {node.title: node.dpid for node in picture.nodes.values()}
@@ -349,7 +351,7 @@ class Page:
         await self._draw_demand()
 
     async def _read_routes(self) -> None:
-        """Highlight the links of the job that is looked at or chosen."""
+        """Highlight the links of the job under the pointer, or else of the chosen job."""
         job_id, state = self._looked_at or self._job, self._board.state
         if job_id in state.jobs and job_id not in self._routes:
             routes = await self._asking.known(lambda: self._client.list_routes([job_id]))
@@ -358,7 +360,7 @@ class Page:
         self._draw_rates()
 
     async def _read_demand(self) -> None:
-        """Draw the present demand of the chosen job; clear the chart when no job is chosen."""
+        """Draw the traffic of the chosen job; clear the chart when no job is chosen."""
         job_id = self._job
         job = await self._asking.known(lambda: self._client.get_job(job_id)) if job_id else None
         self._demand.set_visibility(bool(self._job))
@@ -415,7 +417,7 @@ class Page:
 
 
 def _names(nodes: Iterable[Node]) -> dict[int, str]:
-    """Return the titles of switches by dpid, the shortest titles first, at most ``MOST_CHOICES``."""
+    """Return the titles of switches by dpid. At most ``MOST_CHOICES`` are returned, the shortest ones."""
     ordered = sorted(nodes, key=lambda node: (len(node.title), node.title))
     return {node.dpid: node.title for node in ordered[:MOST_CHOICES]}
 
@@ -429,7 +431,9 @@ def show_keys() -> None:
 
 
 def table(what: str, columns: Iterable[str]) -> ui.table:
-    """Return a small table that scrolls. ``what``: name of its rows, which an empty table shows, and its CSS class."""
+    """Return a small table that scrolls.
+
+    ``what``: noun for its rows, which an empty table shows; also its CSS class."""
     shown = [{"name": name, "label": name, "field": name, "align": "left"} for name in columns]
     made = ui.table(columns=shown, rows=[], row_key="number")
     made.props(f'dense flat wrap-cells hide-pagination :rows-per-page-options=[0] no-data-label="no {what}"')
@@ -437,7 +441,7 @@ def table(what: str, columns: Iterable[str]) -> ui.table:
 
 
 def fill(filled: ui.table, rows: Rows, chosen: str = "") -> None:
-    """Fill a table if the rows differ from the browser's. ``chosen``: name of a row to mark."""
+    """Replace the rows of a table, unless the browser already has them. ``chosen``: name of the row to mark."""
     names = [column["name"] for column in filled.columns]
     numbered = [
         {"number": number, "chosen": row[0] == chosen, **dict(zip(names, row, strict=True))}

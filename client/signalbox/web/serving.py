@@ -1,9 +1,9 @@
 """Server of the page: one process with one client of the API, whose credentials stay in this process.
 
-``Guard`` answers requests of browsers that opened the page, and refuses requests that pages of other sites make. A site
-can point a name of its own at this address (DNS rebinding), so names must be known; addresses need not be. Pages of
-such a site can connect here, or show this page in a frame to capture clicks. So the origin of a request must be known
-too, and answers forbid frames.
+``Guard`` answers requests of browsers that opened the page, and refuses requests that pages of other sites make. An
+attacker can give this address a name of another site (DNS rebinding). So a request must have a known host name, or an
+address. Pages of other sites can also connect here, or show this page in a frame to capture clicks. So the origin of a
+request must be known too, and answers forbid frames.
 
 The log of the process has one line per record, without control characters, and a limited number of lines. Data from
 browsers reaches NiceGUI and its server unfiltered: a wrong event raises an error in one of their tasks, and a browser
@@ -43,30 +43,30 @@ from signalbox.web.board import Board
 from signalbox.web.page import Page
 
 CONNECT_S = 30.0
-"""Seconds for a browser to connect after loading the page."""
+"""Seconds within which a browser must connect after it has loaded the page."""
 AWAY_S = 30.0
-"""Seconds that a disconnected browser, which may be busy or on a bad network, keeps its choices."""
+"""Seconds for which the choices of a disconnected browser are stored. It may be busy, or on a bad network."""
 TAB_S = 60.0
-"""Seconds that NiceGUI keeps a tab's storage, instead of 30 days. An empty storage takes 0.7 kB per page."""
+"""Seconds for which NiceGUI stores data of a tab; its default is 30 days. An empty storage takes 0.7 kB per page."""
 STOP_S = 2
-"""Seconds for connections to end before they are cut."""
+"""Seconds that open connections have to end before they are cut."""
 MOST_ASKING = 64
-"""Largest number of questions of all viewers to the controller at a time; each has a thread that mostly waits."""
+"""Largest number of calls to the controller at a time, for all viewers. Each call has a thread, which mostly waits."""
 MOST_WARNING_CHARS = 500
 TERMINAL_S = 2.0
-"""Smallest number of seconds between two lines on the terminal about whether the controller answers."""
+"""Shortest time in seconds between two lines on the terminal about whether the controller answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Host and port of the page."""
+    """Address at which the page is served."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Listen:
-        """Return the address in ``HOST:PORT``. Raises ``InvalidInput``."""
+        """Return the host and port in ``HOST:PORT``. Raises ``InvalidInput``."""
         with suppress(ValueError):
             host, port = host_and_port(text)
             if port:
@@ -78,7 +78,7 @@ class Listen:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     def check(self) -> None:
-        """Raise ``SignalboxError`` when this address cannot be listened on."""
+        """Raise ``SignalboxError`` when it is impossible to listen at this address."""
         try:
             for kind, of, protocol, _, address in socket.getaddrinfo(
                 self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -92,7 +92,7 @@ class Listen:
 
 
 def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str], operate: bool) -> None:
-    """Serve the page until SIGTERM or SIGINT. ``names``: host names that requests may have, besides addresses."""
+    """Serve the page until SIGTERM or SIGINT. ``names``: host names that requests may use, besides addresses."""
     listen.check()
     with open_client() as client, Following(open_client) as following:
         _add_pages(board := Board(following), client, operate)
@@ -128,7 +128,7 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    """End the server; also works before it has begun."""
+    """End the server, or the process if the server has not begun yet."""
     if hasattr(Server, "instance"):
         Server.instance.should_exit = True
     else:
@@ -147,12 +147,12 @@ def _add_pages(board: Board, client: Client, operate: bool) -> None:
 
     @app.get("/healthz")
     def health(_: Request) -> PlainTextResponse:
-        """Report that this process answers; the page reports whether the controller does."""
+        """Answer that this process works. Whether the controller answers is shown on the page."""
         return PlainTextResponse("ok\n")
 
 
 class Terminal:
-    """Lines on the terminal: address of the page when it is served, and whether the controller answers."""
+    """Lines on the terminal: address of the page, and whether the controller answers."""
 
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._url = url
@@ -162,9 +162,9 @@ class Terminal:
         self._lost = ""
 
     def tell(self, listens: bool, lost: str | None) -> None:
-        """Print the changes since the last call.
+        """Print what has changed since the last call.
 
-        ``listens``: whether browsers can connect. ``lost``: as in ``State``."""
+        ``listens``: whether browsers can connect. ``lost``: why the controller does not answer, as in ``State``."""
         if listens and not self._listens:
             self._listens = True
             typer.echo(f"The page is at {self._url} until Ctrl-C.", err=True)
@@ -183,7 +183,7 @@ HEADERS = {
 
 
 class Guard:
-    """Filter of requests. ``names``: host names that requests may have, besides addresses and ``localhost``."""
+    """Filter of requests. ``names``: host names that requests may use, besides addresses and ``localhost``."""
 
     def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
         self._app = app
@@ -198,7 +198,7 @@ class Guard:
             await self._app(scope, receive, _with_headers(send))
 
     def _problem(self, headers: Headers) -> str:
-        """Return why a request is refused; empty for a request that is answered."""
+        """Return why a request is refused; empty if it is allowed."""
         given = headers.get("host", "")
         asked = _parsed(_HOST, given)
         if asked is None:
@@ -222,9 +222,9 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class _Site(NamedTuple):
-    """Host and port of a site.
+    """Host and port of a site, such as the origin of a request.
 
-    ``port`` is None for the scheme's default port; ``scheme`` is empty when it is unknown."""
+    ``port`` is None for the default port of the scheme. ``scheme`` is empty when it is unknown."""
 
     scheme: str
     host: str
@@ -235,7 +235,7 @@ class _Site(NamedTuple):
 
 
 def _parsed(form: re.Pattern[str], text: str) -> _Site | None:
-    """Return the site that a header names, in lower case; None when the header has another form."""
+    """Return the site that a header of a request names, in lower case; None if the header has another form."""
     if not (found := form.fullmatch(text.lower())):
         return None
     parts = found.groupdict()
@@ -254,7 +254,7 @@ def _with_headers(send: Send) -> Send:
 
 
 MOST_LINES = 10
-"""Largest number of lines in each period of ``PERIOD_S`` seconds."""
+"""Largest number of lines that are logged in each period of ``PERIOD_S`` seconds."""
 PERIOD_S = 10.0
 MAX_CHARS = 500
 
@@ -292,7 +292,7 @@ class _Few(logging.Filter):
 
 
 def _log_few_lines() -> None:
-    """Replace the handlers of all loggers by one handler that writes a limited number of short lines to stderr."""
+    """Let all loggers write to stderr through one handler, which limits the length and the number of lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     handler.addFilter(_Few())

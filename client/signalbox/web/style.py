@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PRIMARY = "#1f5a99"
-"""Colour of the header and the buttons; white text on it has a contrast of 7 to 1."""
+"""Colour of the header and the buttons. White text on this colour has a contrast of 7 to 1."""
 
 STYLE = """
 .said, .banner { overflow-wrap: anywhere }
@@ -31,9 +31,9 @@ ROW_LOOKED_AT = """(event) => {
   const job = event.type === "mouseleave" ? "" : event.target.closest("tbody tr")?.cells[0].innerText ?? "";
   if (job !== window.job_looked_at) { window.job_looked_at = job; emit(job); }
 }"""
-"""Script that reports which row of the jobs the pointer is on.
+"""Script that reports the name of the job whose row the pointer is on.
 
-A slot with a template is not used, because NiceGUI makes such rows anew with each change of the page."""
+It replaces a slot with a template: NiceGUI would make the rows of a slot anew with each change of the page."""
 
 STAYS = """<script type="module">
 const connected = window.io;
@@ -48,9 +48,9 @@ window.io = (...options) => {
   return socket;
 };
 </script>"""
-"""Script that keeps NiceGUI from reloading the page after two timeouts of 20 s.
+"""Script that prevents NiceGUI from reloading the page after two timeouts of 20 s.
 
-The browser would then show an error page and stop trying, while Socket.IO reconnects by itself. As in NiceGUI, later
-attempts begin without a WebSocket, because some proxies let WebSockets time out. This script runs after
+After a reload the browser would show an error page and stop trying. Without it, Socket.IO reconnects by itself. As in
+NiceGUI, later attempts begin without a WebSocket, because some proxies let WebSockets time out. This script runs after
 Socket.IO's script and before NiceGUI's. It is part of the page, because a script sent to a connected page could be
 lost."""
