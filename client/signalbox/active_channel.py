@@ -161,10 +161,10 @@ class ActiveChannel:
             pass  # another thread has stopped using it
 
     def _is_left(self, used: BoundedChannel, error: Any) -> bool:
-        """Return whether a call or stream failed because its controller is no longer active.
+        """Return whether a call or stream failed because its controller is not active any more.
 
-        If so, stop using this controller. A controller that is stopping cancels its calls. Calls also fail when another
-        thread has closed the channel."""
+        If so, also stop using this controller. A controller that is stopping cancels its calls. Calls also fail when
+        another thread has closed the channel."""
         if self._closed or not (is_away(error) or error.code() is grpc.StatusCode.CANCELLED):
             return False
         if is_away(error):
@@ -173,9 +173,9 @@ class ActiveChannel:
         return True
 
     def _is_moved(self, used: BoundedChannel, but: set[str]) -> bool:
-        """Return whether another controller than ``used`` is in use now, after a search for one that answers.
+        """Look for another active controller, and use it if one answers. Return whether ``used`` is no longer in use.
 
-        ``but``: addresses that are not probed. The search is for a controller that cannot save, or that may have been
+        ``but``: addresses that are not probed. The search is needed when ``used`` cannot save changes, or may have been
         replaced: a controller that is cut off from etcd cannot save, and another one may have become active."""
         others = [address for address in self._addresses if address not in but]
         with self._finding:

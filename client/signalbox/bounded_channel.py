@@ -1,7 +1,7 @@
-"""Channel of gRPC whose unary calls and end take a limited time.
+"""gRPC channel whose ``close``, and whose calls with a single answer, take a limited time.
 
-With grpcio 1.83.2, calls went on for minutes after their time-out, when servers had closed connections (GOAWAY). So
-each call is a future here, and whoever waits for it stops waiting ``MARGIN_S`` after the time-out."""
+With grpcio 1.83.2, calls continued for minutes after their time-out when servers had closed connections (GOAWAY). So
+each call is a future here, and the thread that waits for it stops waiting ``MARGIN_S`` after the time-out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 MARGIN_S = 0.5
-"""Seconds after the time-out of a call in which gRPC may still end the call; also the longest time of ``close``."""
+"""Seconds that a thread waits for a call after the call's time-out, and longest time of ``close``."""
 
 
 @grpc.Call.register

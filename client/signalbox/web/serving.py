@@ -99,7 +99,7 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
         terminal = Terminal(listen.url)
 
         def take() -> None:
-            """Apply changes, and inform the terminal even while there is no viewer."""
+            """Apply changes, and print news on the terminal, even while there is no viewer."""
             board.take()
             terminal.tell(Server.instance.started, board.state.lost)
 
