@@ -17,7 +17,7 @@ MARGIN_S = 0.5
 
 @grpc.Call.register
 class Overdue(grpc.RpcError):
-    """Error of a call that gRPC has not ended in time; it has the status of a call that gRPC ends at its time-out."""
+    """Error of a call that gRPC has not ended in time. It has the status that gRPC gives a call after its time-out."""
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.DEADLINE_EXCEEDED
@@ -30,13 +30,15 @@ class Overdue(grpc.RpcError):
 
 
 class Unary:
-    """Method with one request and one answer. ``future``: gRPC's function that begins a call and returns its future."""
+    """Function that makes a call with a single answer.
+
+    ``future``: gRPC's function that begins the call and returns its future."""
 
     def __init__(self, future: Callable[..., Any]) -> None:
         self.future = future
 
     def __call__(self, request: Any, timeout: float, metadata: Any = None) -> Any:
-        """Return the answer of a call. Raises ``RpcError``, at most ``MARGIN_S`` after the time-out."""
+        """Return the answer of a call. Raises ``RpcError``, at most ``MARGIN_S`` seconds after the time-out."""
         answer = self.future(request, timeout=timeout, metadata=metadata)
         try:
             return answer.result(timeout=max(0.0, timeout) + MARGIN_S)
@@ -47,9 +49,10 @@ class Unary:
 
 
 class BoundedChannel:
-    """Channel to ``address``. Any thread may close it; gRPC crashes when it is asked for a method of a closed channel.
+    """Channel to ``address``. Any thread may close it.
 
-    A method of a closed channel raises ``ValueError``, at the latest when it is called."""
+    A lock is needed, because gRPC crashes when a closed channel is asked for a method. A method of a closed channel
+    raises ``ValueError``, at the latest when it is called."""
 
     def __init__(self, address: str, channel: Any) -> None:
         self.address = address
@@ -58,7 +61,9 @@ class BoundedChannel:
         self._closed = False
 
     def close(self) -> None:
-        """End all calls and streams. gRPC waits for their end, which this method does for ``MARGIN_S`` only."""
+        """End all calls and streams. gRPC waits for their end.
+
+        This method waits for gRPC, at most ``MARGIN_S`` seconds."""
         with self._lock:
             self._closed = True
         closing = Thread(target=self._channel.close, name="signalbox-close", daemon=True)
