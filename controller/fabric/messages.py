@@ -77,8 +77,10 @@ class MastershipLost:
     name: str
     ahead: int = 0
     """Generation id of the switch if it is larger than this controller can ever use; 0 otherwise or while unknown."""
-    again: bool = False
-    """Whether a southbound that is linked anew repeats what it has reported before."""
+    refused: bool = True
+    """Whether the switch has refused a claim or a write.
+
+    False if the switch has only reported its new master, and for what a southbound repeats."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,7 @@ class Router:
 
     def _shown(self, end: End, message: FromSwitches) -> Iterator[FromSwitches]:
         """Yield the messages that the control loop gets in place of this one."""
-        if isinstance(message, MastershipLost) and not message.again:
+        if isinstance(message, MastershipLost) and message.refused:
             self.refused[end.member] += 1
         match message:
             case SwitchConnected(dpid, name, ports, generation) | SwitchMoved(dpid, name, ports, generation):

@@ -185,6 +185,8 @@ class _Dpid:
     """Generation id of the switch if it was lost and no controller can have such an id; else 0."""
     is_admitted: bool = False
     """Whether the holder's connection was admitted, and neither lost nor released since."""
+    is_named: bool = False
+    """Whether the holder's connection was admitted or lost, and not released since."""
     is_confirmed: bool = False
     """Whether the latest role reply confirmed the master role with ``generation``."""
 
@@ -193,19 +195,20 @@ class Admission:
     """Admission of all connections.
 
     ``holding``: generation ids of all claims. ``admit`` is called with each connection that may be used. ``lost`` is
-    called with each connection to a switch whose master is another controller. Of the connections that were admitted,
-    ``paused`` is called with one over which the switch is claimed anew: another holder may have written meanwhile, so
-    nothing is written until ``admit`` or ``lost`` is called. ``released`` is called with one whose switch this
-    controller no longer holds. All these connections stay open. ``patience_s``: seconds after which a connection
-    without an answer to the claim ends. ``is_ahead``: whether a generation id is too large for any controller. If that
-    becomes known only after a loss, ``lost`` is called again."""
+    called with each connection to a switch whose master is another controller, and with whether the switch has refused
+    a claim or a write of this one. Of the connections that were admitted, ``paused`` is called with one over which the
+    switch is claimed anew: another holder may have written meanwhile, so nothing is written until ``admit`` or ``lost``
+    is called. Of those that were admitted or lost, ``released`` is called with one whose switch this controller no
+    longer holds. All these connections stay open. ``patience_s``: seconds after which a connection without an answer
+    to the claim ends. ``is_ahead``: whether a generation id is too large for any controller. If that becomes known only
+    after a loss, ``lost`` is called again."""
 
     def __init__(
         self,
         holding: Holding,
         patience_s: float,
         admit: Callable[[Connection], None],
-        lost: Callable[[Connection], None],
+        lost: Callable[[Connection, bool], None],
         paused: Callable[[Connection], None],
         released: Callable[[Connection], None],
         is_ahead: Callable[[int], bool] = lambda _: False,
@@ -285,11 +288,16 @@ class Admission:
         if entry is None or entry.holder is not connection:
             return
         if code == MASTERSHIP_LOST and entry.is_admitted and entry.roles is None:
-            self._is_lost(entry)
-            entry.roles, entry.late_at, entry.ends_at = Loss(connection), inf, inf
+            self._is_outbid(entry, refused=True)
         elif entry.roles:
             entry.roles.error(xid, code, reason)
             self._decide(entry)
+
+    def demoted(self, connection: Connection) -> None:
+        """Handle the report of a switch that it has another master now."""
+        entry = self._dpids.get(connection.id)
+        if entry and entry.holder is connection and entry.is_admitted and entry.roles is None:
+            self._is_outbid(entry, refused=False)
 
     def tick(self, now: float) -> None:
         if self._version != self._holding.version:
@@ -321,8 +329,8 @@ class Admission:
         entry.generation = generation
         if entry.is_admitted and generation is not None:
             self._paused(entry.holder)
-        elif entry.is_admitted:
-            entry.is_admitted = False
+        elif entry.is_named and generation is None:
+            entry.is_admitted = entry.is_named = False
             self._released(entry.holder)
         self._begin(entry, now)
 
@@ -376,7 +384,7 @@ class Admission:
             entry.ahead = roles.newer
         if isinstance(roles, Loss):
             if entry.ahead:
-                self._is_lost(entry)
+                self._is_lost(entry, refused=False)
         elif roles.state == "unsupported" and self._holding.is_shared:
             entry.holder.refuse(
                 "no_roles",
@@ -386,20 +394,27 @@ class Admission:
             dpid = f"{entry.holder.id:#x}"
             if roles.state == "lost":
                 limited_log.warning("switch has a newer master", dpid=dpid, why=roles.why)
-                self._is_lost(entry)
+                self._is_lost(entry, refused=True)
             else:
                 if roles.state == "unsupported":
                     what = "switch has no roles, so any controller can write to it"
                     limited_log.warning(what, dpid=dpid, why=roles.why)
                 entry.is_admitted, entry.is_confirmed = True, roles.state == "master"
+                entry.is_named = True
                 self._admit(entry.holder)
         if entry.waiting:
             self._ask_holder(entry)
 
-    def _is_lost(self, entry: _Dpid) -> None:
+    def _is_outbid(self, entry: _Dpid, refused: bool) -> None:
+        """End the use of a switch that has another master, and ask it for its generation id."""
+        self._is_lost(entry, refused)
+        entry.roles, entry.late_at, entry.ends_at = Loss(entry.holder), inf, inf
+
+    def _is_lost(self, entry: _Dpid, refused: bool) -> None:
         """End the use of a switch until its generation id here has grown, or it connects again."""
         entry.is_admitted = entry.is_confirmed = False
-        self._lost(entry.holder)
+        entry.is_named = True
+        self._lost(entry.holder, refused)
 
     def _ask_holder(self, entry: _Dpid) -> None:
         if entry.asked is None:

@@ -200,7 +200,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         for switch in self._switches.values():
             self._report_switch(switch)
         for dpid, connection in self._taken.items():
-            self._put(MastershipLost(dpid, _name(connection), self._admission.ahead(dpid), again=True))
+            self._put(MastershipLost(dpid, _name(connection), self._admission.ahead(dpid), refused=False))
 
     def _connect(self, command: InstallStage) -> None:
         """Install a stage on optical switches, with a pause between deletions and additions.
@@ -331,14 +331,15 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._learning.switch_connected(dpid)
         self._tables.switch_connected(dpid, time.monotonic())
 
-    def _not_master(self, connection: Connection) -> None:
+    def _not_master(self, connection: Connection, refused: bool) -> None:
         """Report that another controller is the master of this switch; the connection stays open and is not used."""
         dpid, name = Dpid(connection.id), _name(connection)
         self._pause(connection)
         self._discovery.switch_left(dpid)
-        limited_log.warning("another controller is the master", switch=name, dpid=f"{dpid:#x}")
+        write_line = limited_log.warning if refused else limited_log.info
+        write_line("another controller is the master", switch=name, dpid=f"{dpid:#x}")
         self._reported.pop(dpid, None)
-        self._put(MastershipLost(dpid, name, self._admission.ahead(dpid)))
+        self._put(MastershipLost(dpid, name, self._admission.ahead(dpid), refused))
 
     def _pause(self, connection: Connection) -> None:
         """Stop using the connection until the switch has answered the new claim."""
@@ -472,6 +473,14 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def on_role_reply(self, connection: Connection, message: Frame) -> None:
         role, generation = decode.role_reply(message.body)
         self._admission.role_reply(connection, message.xid, role, generation)
+
+    @on(ofp_event.EventOFPExperimenter, MAIN_DISPATCHER)
+    def on_role_status(self, connection: Connection, message: Frame) -> None:
+        role = decode.role_status(message.body)
+        if role is None:
+            connection.ignore("messages of experimenters")
+        elif role == ofp.OFPCR_ROLE_SLAVE:
+            self._admission.demoted(connection)
 
     @on(ofp_event.EventOFPMultipartReply, MAIN_DISPATCHER)
     def on_multipart_reply(self, connection: Connection, message: Frame) -> None:

@@ -307,6 +307,7 @@ class Connection:
 EVENTS: Mapping[int, Any] = {
     ofp.OFPT_ERROR: ofp_event.EventOFPErrorMsg,
     ofp.OFPT_ECHO_REPLY: ofp_event.EventOFPEchoReply,
+    ofp.OFPT_EXPERIMENTER: ofp_event.EventOFPExperimenter,
     ofp.OFPT_PACKET_IN: ofp_event.EventOFPPacketIn,
     ofp.OFPT_PORT_STATUS: ofp_event.EventOFPPortStatus,
     ofp.OFPT_BARRIER_REPLY: ofp_event.EventOFPBarrierReply,

@@ -66,6 +66,9 @@ _PORT_STATUS = struct.Struct("!B7x")
 _PORT_REASONS = 3
 _ERROR = struct.Struct("!HH")
 _EXPERIMENTER_ERROR = struct.Struct("!HHI")
+_EXPERIMENTER, _ROLE_STATUS = struct.Struct("!II"), struct.Struct("!IB3xQ")
+_IS_ROLE_STATUS = (0x4F4E_4600, 1911)
+"""Experimenter and type of a role status in OpenFlow 1.3 (ONF extension 191), as Open vSwitch sends it."""
 _ROLE = struct.Struct("!I4xQ")
 _PACKET_IN = struct.Struct("!IHBBQ")
 _PACKET_IN_AT = 8
@@ -166,6 +169,20 @@ def error(body: bytes) -> tuple[tuple[int, int] | None, str]:
         raise Malformed(f"an experimenter error has {len(body)} bytes, fewer than {_EXPERIMENTER_ERROR.size}")
     _, number, experimenter = _EXPERIMENTER_ERROR.unpack_from(body)
     return None, f"experimenter error {experimenter:#x}/{number}"
+
+
+def role_status(body: bytes) -> int | None:
+    """Return the role that a switch has given this controller; None for any other message of an experimenter.
+
+    The layout is that of OpenFlow 1.4 (section 7.4.4 there); properties may follow."""
+    if len(body) < _EXPERIMENTER.size:
+        raise Malformed(f"an experimenter message has {len(body)} bytes, fewer than {_EXPERIMENTER.size}")
+    if _EXPERIMENTER.unpack_from(body) != _IS_ROLE_STATUS:
+        return None
+    if len(body) < (size := _EXPERIMENTER.size + _ROLE_STATUS.size):
+        raise Malformed(f"a role status has {len(body)} bytes, fewer than {size}")
+    role: int = _ROLE_STATUS.unpack_from(body, _EXPERIMENTER.size)[0]
+    return role
 
 
 def role_reply(body: bytes) -> tuple[int, int]:

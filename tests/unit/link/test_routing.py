@@ -266,7 +266,7 @@ def test_a_refusal_that_a_southbound_repeats_after_a_break_counts_once(loop: Loo
     one.says(MastershipLost(A, "a"))
     loop.router.remove(one)
     loop.router.add(one)
-    one.says(MastershipLost(A, "a", again=True))
+    one.says(MastershipLost(A, "a", refused=False))
     assert loop.router.refused == {one.member: 1}
 
 

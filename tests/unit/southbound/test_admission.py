@@ -73,7 +73,7 @@ class Door:
     """Admission of connections, and the ``Holding`` that it follows.
 
     ``admitted``: the connections that may be used, in order.
-    ``lost``: connections to switches of another master.
+    ``lost``: connections to switches of another master; ``refused``: whether each switch has refused something.
     ``paused``: connections over which a switch is claimed anew.
     ``released``: connections to switches that other members hold now.
     ``certain_at``: monotonic time at which the generation ids were the newest; -inf while that is not known.
@@ -86,17 +86,22 @@ class Door:
         self.version = 0
         self.admitted: list[Connection] = []
         self.lost: list[Connection] = []
+        self.refused: list[bool] = []
         self.paused: list[Connection] = []
         self.released: list[Connection] = []
         self.admission = Admission(
             self,
             PATIENCE_S,
             self.admitted.append,
-            self.lost.append,
+            self._lost,
             self.paused.append,
             self.released.append,
             lambda generation: generation >= AHEAD,
         )
+
+    def _lost(self, connection: Connection, refused: bool) -> None:
+        self.lost.append(connection)
+        self.refused.append(refused)
 
     def generation(self, dpid: int) -> int | None:
         return self.assigned.get(dpid, EPOCH)
@@ -363,6 +368,18 @@ def test_a_switch_that_was_lost_is_claimed_only_with_a_larger_generation_id(door
     assert (door.admitted, door.released) == ([holder, holder], [])
 
 
+def test_a_switch_that_reports_another_master_is_lost_at_once_and_then_released(door: Door, holder: Peer) -> None:
+    door.admission.demoted(Peer("10.0.0.2:1"))
+    for _ in range(2):
+        door.admission.demoted(holder)
+    assert (door.lost, door.refused, holder.role_requests()[1:]) == ([holder], [False], [(NOCHANGE, 0)])
+    door.assign(None, 5.0)
+    assert (door.lost, door.released) == ([holder], [holder])
+    door.role(holder, SLAVE, EPOCH + 1)
+    door.admission.demoted(holder)
+    assert (door.lost, door.released) == ([holder], [holder])
+
+
 def test_a_generation_id_that_no_controller_can_have_is_named_after_a_refused_claim(door: Door) -> None:
     switch = door.arrived(Peer("10.0.0.1:1"))
     door.fails(switch, STALE)
@@ -383,7 +400,7 @@ def test_a_generation_id_that_no_controller_can_have_is_named_after_a_refused_wr
     door.fails(holder, UNSUPPORTED)
     door.admission.tick(2 * PATIENCE_S)
     door.role(holder, SLAVE, generation)
-    assert door.lost == losses * [holder]
+    assert (door.lost, door.refused) == (losses * [holder], [True, False][:losses])
     assert door.admission.ahead(DPID) == (generation if losses == 2 else 0)
 
 

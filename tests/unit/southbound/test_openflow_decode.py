@@ -206,6 +206,15 @@ def test_an_error_has_its_type_its_code_and_their_names() -> None:
     assert decode.error(experimenter) == (None, "experimenter error 0x4f4e4600/7")
 
 
+ROLE_STATUS = bytes.fromhex("4f4e4600 00000777 00000003 00000000 000000000000004d")
+"""Body of the message in which Open vSwitch 3.1.0 says that the controller is a slave now."""
+
+
+def test_a_role_status_has_the_new_role_and_other_messages_of_experimenters_have_none() -> None:
+    assert decode.role_status(ROLE_STATUS) == decode.role_status(ROLE_STATUS + bytes(8)) == ofp.OFPCR_ROLE_SLAVE
+    assert decode.role_status(struct.pack("!II", 0x4F4E4600, 1912)) is None
+
+
 @pytest.mark.parametrize(
     ("read", "body"),
     [
@@ -218,6 +227,8 @@ def test_an_error_has_its_type_its_code_and_their_names() -> None:
         (decode.port_desc, bytes(63)),
         (decode.barrier_reply, b"\0"),
         (decode.role_reply, bytes(15)),
+        (decode.role_status, bytes(7)),
+        (decode.role_status, ROLE_STATUS[:-1]),
     ],
 )
 def test_messages_of_a_wrong_size_or_reason_are_malformed(read: Callable[[bytes], Any], body: bytes) -> None:
