@@ -394,6 +394,6 @@ def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int, seen: 
         f"{sum(each.written for each in kept)} rules written and {sum(each.lost for each in kept)} of "
         f"{sum(each.sent for each in kept)} packets lost where switches kept their rules, "
         f"{steps} of {seen} messages not in the model; "
-        "answered after {}, held after {}; ".format(*times)
+        "a change answered after {}, all switches held after {}; ".format(*times)
         + f"{lines} lines broken"
     )

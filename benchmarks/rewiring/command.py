@@ -104,7 +104,9 @@ def targets(jobs: Sequence[OfJob], changed: Changed | None) -> list[Target]:
 
 
 def missed(judged: Sequence[Target]) -> list[str]:
-    return [f"missed: {each.name} is {each.figure}, not {each.target}" for each in judged if each.met is False]
+    return [
+        f"missed: {each.name} is {each.figure}; the target is {each.target}" for each in judged if each.met is False
+    ]
 
 
 def change_times(ms: Sequence[float]) -> dict[str, Any]:

@@ -292,6 +292,6 @@ class _Stream:
 def _why_not(probe: Any, address: str) -> str:
     """Return why a probe found no active controller at the address; empty if it found one."""
     try:
-        return "" if probe.result() == SERVING else "the controller there does not accept calls"
+        return "" if probe.result() == SERVING else "the controller there is not ready for calls"
     except grpc.RpcError as error:
         return why_away(error, address)

@@ -158,7 +158,7 @@ def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False)
     connections per flow on a full link (``planning.efficiency``)."""
     found = formulas_of(job.registration.runs) if job.phases_known else frozenset()
     if found & {*STEPS_WAIT}:
-        return "the steps of its halving collectives wait for each other, for a time that does not follow from the plan"
+        return "the steps of its halving collectives wait for each other, and the plan does not tell for how long"
     if found & {*TREES} and len(job.pairs) > 1:
         return "ranks of a tree send to several others at once, in an order that the library chooses"
     links = job.sending

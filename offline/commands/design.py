@@ -319,7 +319,7 @@ def _spines_tables(found: Mapping[str, Any], export: Path | None) -> RenderableT
 def _spines_answer(found: Mapping[str, Any], counted: str, export: Path | None) -> str:
     goal, answer, names = found["max_slowdown"], found["answer"], counted.replace("_", " ")
     if not found["choices"]:
-        return f"no number of {names} that was tried keeps a path for every flow with {found['failures']} failed"
+        return f"with {found['failures']} failed, no number of {names} that was tried keeps a path for every flow"
     if not answer:
         return f"no number of {names} that was tried keeps all slowdowns at {goal:g} or less"
     written = f"; written to {export}" if export else ""

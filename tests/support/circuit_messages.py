@@ -51,7 +51,7 @@ def wired_job(fabric: pb.GetFabricResponse) -> pb.Job:
 
 WIRED = (
     "for parallelization hybrid; an iteration takes 0.22 s by the model "
-    "(at least 0.21 s; 0.4379 s on one switch of the same cost)"
+    "(at least 0.21 s with any routes; 0.4379 s on one switch of the same cost)"
 )
 """Description of the wiring of ``wired_job``, as the client prints it."""
 

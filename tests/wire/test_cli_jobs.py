@@ -149,7 +149,7 @@ def test_a_job_is_updated_from_its_file_and_the_revision_that_was_read(signalbox
     two = job_file(tmp_path / "two.json", "two", ("10.0.8.1", "10.0.9.1"))
     several = signalbox("jobs", "update", one, two, "--revision", "3")
     assert several.status == 2
-    assert "a revision belongs to one job" in " ".join(several.err.split())
+    assert "a revision applies to one job" in " ".join(several.err.split())
 
 
 def test_the_lease_token_is_kept_for_its_user_alone(signalbox: Signalbox, spec_file: Path, leases: Path) -> None:

@@ -124,7 +124,7 @@ def update_jobs(
     jobs, leases = list(chain.from_iterable(map(jobs_in, files))), _lease_files()
     if revision and len(jobs) > 1:
         raise typer.BadParameter(
-            f"a revision belongs to one job, but the files describe {len(jobs)} jobs; give one file",
+            f"a revision applies to one job, but the files describe {len(jobs)} jobs; give a file with one job",
             param_hint="--revision",
         )
     specs = [job.spec for job in jobs]

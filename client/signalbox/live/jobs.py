@@ -142,7 +142,7 @@ def wiring_line(job: Job, none: str = "no circuits") -> str:
     chosen = f" for parallelization {wiring.parallelization}" if wiring.parallelization else ""
     return (
         f"{counted(len(wiring.circuits), 'circuit')}{chosen}; an iteration takes {seconds(wiring.iteration):.4g} s "
-        f"by the model (at least {seconds(wiring.iteration_bound):.4g} s; "
+        f"by the model (at least {seconds(wiring.iteration_bound):.4g} s with any routes; "
         f"{seconds(wiring.iteration_alternative):.4g} s on one switch of the same cost)"
     )
 

@@ -170,7 +170,7 @@ def goal(max_slowdown: float | None, moves_left: int, blocked_flows: int) -> str
         return "none"
     worst = f"worst slowdown {slowdown(max_slowdown)}"
     if blocked_flows:
-        return f"{worst}; {blocked_flows} of its moves would have to be made together"
+        return f"{worst}; {blocked_flows} of its moves must be made together, too many for one cycle"
     return f"{worst}, after {moves_left} more moves in the next cycles"
 
 

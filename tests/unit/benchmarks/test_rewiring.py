@@ -57,9 +57,9 @@ def test_ecmp_is_not_held_to_its_mean_and_all_targets_can_be_met() -> None:
 def test_what_is_missed_is_named() -> None:
     judged = targets([of_job("a", 2.0, 3.0), of_job("b", 2.0, 1.9)], Changed(18, (9.0,), 3000, 2, 0, 5))
     assert missed(judged) == [
-        "missed: one switch of the same cost / chosen wiring, best job is 1.50, not >= 2",
-        "missed: b, one switch of the same cost / chosen wiring is 0.95, not >= 1",
-        "missed: packets of the other job lost is 2 of 3000, not 0",
+        "missed: one switch of the same cost / chosen wiring, best job is 1.50; the target is >= 2",
+        "missed: b, one switch of the same cost / chosen wiring is 0.95; the target is >= 1",
+        "missed: packets of the other job lost is 2 of 3000; the target is 0",
     ]
 
 

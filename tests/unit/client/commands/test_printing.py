@@ -225,7 +225,7 @@ def test_a_plan_says_whether_it_was_cut_short_how_far_its_goal_is_and_what_other
     assert "moves 8" in lines
     assert "goal worst slowdown 1.250, after 20 more moves in the next cycles" in lines
     message.blocked_flows = 300
-    together = "goal worst slowdown 1.250; 300 of its moves would have to be made together"
+    together = "goal worst slowdown 1.250; 300 of its moves must be made together, too many for one cycle"
     assert together in text(printing.plan(message))
     plan = pb.Plan()
     assert "other schemes not compared" in text(printing.plan(plan))
