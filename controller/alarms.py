@@ -271,7 +271,7 @@ _TEXTS: Mapping[AlarmKind, str] = {
     AlarmKind.MEMBER_UNLINKED: "member {subject} runs, but has no link to the leader, so other members hold its "
     "switches",
     AlarmKind.DUPLICATE_DPID: "a second switch, at {peer}, has the dpid of {subject} ({dpid:#x}) and is refused",
-    AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules, which others installed",
+    AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules",
     AlarmKind.LLDP_MALFORMED: "{subject} sends malformed link discovery packets (LLDP), which Signalbox ignores",
     AlarmKind.LLDP_FORGED: "{subject} sends link discovery packets (LLDP) with a wrong signature, which Signalbox "
     "ignores; cause: a host that forges links, or a cable to the fabric of another controller",

@@ -53,7 +53,7 @@ def test_all_of_a_kind_are_listed_or_those_that_are_named_and_the_busiest_links_
     assert alarm[:3] == ["warning", "foreign_rules", "spine1"]
     assert alarm[-5:] == ["spine1", "holds", "2", "foreign", "rules"]
     sentence = signalbox("alarms", "list", "foreign_rules").text
-    assert sentence == "warning foreign_rules: spine1 holds 2 foreign rules, which others installed"
+    assert sentence == "warning foreign_rules: spine1 holds 2 foreign rules"
     found = signalbox("get", "links", "--top", 2, "--json").json
     shown = [(link["name"], link["use"], link["jobs"]) for link in found["links"]]
     assert shown == [("leaf1:1>spine1", 0.8, [{"job_id": "ring", "flows": 1}]), ("leaf2:1>spine1", None, [])]

@@ -96,7 +96,7 @@ PROVISIONAL = pb.Demand(source=pb.DEMAND_SOURCE_PROVISIONAL)
     (pb.Job(demand=DECLARED, efficiency_measured=0.97), " ?",
      ["It is planned for what it announced, which counters have not yet confirmed."]),
     (pb.Job(demand=PROVISIONAL), " ?",
-     ["It is planned for pairs that send, with bytes that are not yet confirmed by counters."]),
+     ["It is planned for pairs that send, with bytes that counters have not yet confirmed."]),
     (pb.Job(demand=HALF), " !", [f"Its announcement is wrong: {HALF.difference}.",
                                  "It is planned for what switches count."]),
     (pb.Job(demand=CONFIRMED, efficiency_measured=1.62), " !",
