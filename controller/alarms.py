@@ -264,7 +264,7 @@ def _and_more(count: int, how: str = "") -> str:
 _NOUNS = {SwitchRole.LEAF: ("leaf", "leaves"), SwitchRole.SPINE: ("spine", "spines"), None: ("switch", "switches")}
 
 _TEXTS: Mapping[AlarmKind, str] = {
-    AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst slowdown ({slowdown:.2f}) is above the mean one under ECMP "
+    AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst slowdown ({slowdown:.2f}) is above its mean under ECMP "
     "({ecmp:.2f})",
     AlarmKind.MASTERSHIP_LOST: "another controller is the master of {subject}, with a newer generation id; Signalbox "
     "does not use the switch",

@@ -106,7 +106,7 @@ def _step(
         connection.has_claimed = False
         if role == MASTER:
             if holders.get((message.dpid, generation)) != message.member:
-                yield f"claims the generation id {generation}, which is not that of an assignment to it"
+                yield f"claims the generation id {generation}, which no assignment gave to it"
         elif role == SLAVE and (switch.generation is None or generation > switch.generation):
             yield f"takes the role SLAVE with the generation id {generation}, and the switch has {switch.generation}"
         return

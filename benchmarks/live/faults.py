@@ -257,7 +257,7 @@ def main(
         found["empty"] = {name: EMPTY.get(name, "") for name, there in data.items() if not there}
         found["without_data"] = [name for name, why in found["empty"].items() if not why and set(names) == set(FAULTS)]
     alerts = [{"fault": row["fault"], **alert} for row in found["faults"] for alert in row["alerts"]]
-    said = [f"no data: {name}{f', rightly: {why}' if why else ''}" for name, why in found["empty"].items()]
+    said = [f"no data: {name}{f', as expected: {why}' if why else ''}" for name, why in found["empty"].items()]
     said += [f"{name}: {found[name]}" for name in ("other_alerts", "failed_scrapes", "seconds")]
     report(found, out / "faults.json", as_json, {"Faults": found["faults"], "Alerts": alerts}, *said)
     if failed(found):

@@ -183,7 +183,9 @@ def main(
         int, typer.Option(min=0, help="Number of changes of 18 circuits while a job trains; 0: none.")
     ] = 10,
     cuts: Annotated[int, typer.Option(min=0, help="Number of fibre pairs of a job to cut; 0: none.")] = 6,
-    iterations: Annotated[int, typer.Option(min=3, help="Iterations that count, after one that does not.")] = 3,
+    iterations: Annotated[
+        int, typer.Option(min=3, help="Iterations to measure, after a first one that is left out.")
+    ] = 3,
     mbps: Annotated[float, typer.Option(min=0.5, max=100, help="Mbit/s of an interface.")] = MBPS,
     divisor: Annotated[float, typer.Option(min=1, help="Divisor of the jobs' bytes.")] = DIVISOR,
     only: Annotated[list[str] | None, typer.Option("--job", help="Job to measure.", show_default="all")] = None,

@@ -172,7 +172,9 @@ class _Process:
 
     def _start(self) -> OwnSocket:
         if not sys.executable or getattr(sys, "frozen", False):
-            raise SignalboxError("there is no Python interpreter to call the controller: sys.executable is not one")
+            raise SignalboxError(
+                "cannot start the process that calls the controller: sys.executable is not a Python interpreter"
+            )
         ours, theirs = self._pair()
         try:
             with theirs:

@@ -42,7 +42,7 @@ def table(text: str, name: str, most_marks: int = MAX_MARKS) -> dict[str, Any]:
     plain = _QUOTED.sub(_masked, text)
     _refuse_many(plain, "\n=,.[{", name, most_marks)
     if found := _DOTTED.search(plain):
-        message = f"a key has at most {MAX_DEPTH} parts with dots between them"
+        message = f"a dotted key may have at most {MAX_DEPTH} parts"
         raise InvalidInput.of(_place(name, plain, found.start()), message)
     if found := _NUMBER.search(plain):
         message = f"a number of {len(found[0])} digits is too long"
@@ -59,7 +59,7 @@ def table(text: str, name: str, most_marks: int = MAX_MARKS) -> dict[str, Any]:
 
 def _refuse_many(text: str, marks: str, name: str, most: int) -> None:
     if (found := sum(map(text.count, marks))) > most:
-        raise InvalidInput.of(name, f"has too many lines and values: {found} separators, of at most {most}")
+        raise InvalidInput.of(name, f"has too many lines and values: {found} separators; at most {most} are allowed")
 
 
 def _too_large(read: dict[str, Any], name: str) -> Iterator[FieldProblem]:

@@ -143,9 +143,7 @@ def _documents(text: str, most_fields: int) -> Iterator[Node]:
             line, column, data = node.line, node.column, node.data
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchors:
-                raise _wrong(
-                    mark, f"the alias *{cut(event.anchor or '')} refers to no anchor whose value ends before it"
-                )
+                raise _wrong(mark, f"the alias *{cut(event.anchor or '')} refers to no complete anchor before it")
             data, node = anchors[event.anchor]
         else:
             if isinstance(event, yaml.DocumentStartEvent):

@@ -348,7 +348,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     of_plan(
         "signalbox_plan_slowdowns_proven_listed",
-        "Job slowdowns proven over the candidate paths, if more than over all paths; otherwise 0.",
+        "Number of job slowdowns proven over candidate paths, if larger than the number over all paths; else 0.",
         lambda p: p.slowdowns_proven_listed,
     ),
     of_plan(

@@ -136,7 +136,7 @@ def _repeated(found: _Inventory) -> Iterator[FieldProblem]:
         if taken := [name for name, end in zip(link.ends, link.names, strict=True) if ports[end] > 1]:
             yield FieldProblem(f"link[{n}].ends", f"another [[link]] has the port {taken[0]} too")
         elif counted[pair] > 1 or (link.has_ports and pair in counted):
-            message = f"another [[link]] counts the cables between {' and '.join(sorted(pair))}"
+            message = f"another [[link]] declares the cables between {' and '.join(sorted(pair))}"
             yield FieldProblem(f"link[{n}].ends", message)
 
 

@@ -41,8 +41,8 @@ def cannot_stand_by(config: Config) -> Iterator[FieldProblem]:
     if config.etcd_endpoints and not config.members.api:
         yield FieldProblem(
             "members.api",
-            "is missing; with the state in etcd, --standby needs an address at which members divide the switches, such "
-            "as 10.0.0.1:50052; leave out --standby for a single controller",
+            "is missing; with the state in etcd, --standby needs an address for calls between members, such as "
+            "10.0.0.1:50052; leave out --standby for a single controller",
         )
     if not config.etcd_endpoints and not config.state_dir:
         yield FieldProblem(

@@ -186,6 +186,6 @@ def judge(rows: Sequence[Row]) -> Found:
         [
             Target("mean of all jobs", worst(modes, "mean"), MEAN),
             Target("worst job", worst(modes, "worst_job"), WORST),
-            Target("a known job's mean, 3 s after a newcomer's first byte and later", max(known, default=None), KNOWN),
+            Target("worst known job, from 3 s after a new job's first byte on", max(known, default=None), KNOWN),
         ],
     )

@@ -127,6 +127,6 @@ def judge(rows: Sequence[Row]) -> Found:
         [
             Target("an iteration after the exchange", worst(lines, "worst_after"), AFTER),
             Target("pairs of hosts whose path changed", worst(lines, "pairs_moved"), 0),
-            Target("segments sent again within 10 s, more than in the 10 s before", more, LOST),
+            Target("TCP segments sent again in the 10 s after, minus those in the 10 s before", more, LOST),
         ],
     )

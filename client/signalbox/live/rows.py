@@ -84,7 +84,7 @@ _SENTENCES = {
     "alarm": "alarm: {text}",
     "alarm over": "alarm over: {text}",
     "controller started": "controller {version} started",
-    "rules adopted": "rules found on the switches adopted: {pins:#flow} pinned, {links:#link} known",
+    "rules adopted": "adopted rules found on the switches: {pins:#flow} pinned, {links:#link} known",
     "mode set": "mode set to {mode}",
     "routes repaired": "{flows:#flow} repaired, in force after {in_force_s} s",
     "plan": "{what} (worst slowdown {worst_slowdown}{ecmp:?, under ECMP }, bound {bound})",

@@ -148,7 +148,9 @@ def of_bundle(file: Path) -> Gathered:
     try:
         found = _files(file)
         if "status" not in found:
-            raise SignalboxError("has no status.json: not a bundle, or the controller was silent when it was made")
+            raise SignalboxError(
+                "has no status.json: it is not a bundle, or the controller did not answer when it was made"
+            )
         return _gathered(found, called(file) if file == STANDARD_INPUT else file.name)
     except SignalboxError as error:
         raise SignalboxError(f"{called(file)}: {error}") from None

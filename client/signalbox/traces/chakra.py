@@ -124,7 +124,7 @@ def _parts(stream: BinaryIO) -> Iterator[bytes]:
             shift += 7
             more = stream.read(1)
             if not more:
-                raise InvalidInput.of(f"byte {at}", "the file ends within a length; is it truncated?")
+                raise InvalidInput.of(f"byte {at}", "the file ends in the middle of a length field; is it truncated?")
             byte = more[0]
         length |= byte << shift
         if length > MAX_MESSAGE_BYTES:

@@ -245,7 +245,7 @@ def test_runs_that_are_there_are_not_made_again_and_a_missed_target_is_a_failure
         command.run("churn", repeat=2, **given)
     assert (len(made), ended.value.exit_code) == (6, 1)
     targets = json.loads((tmp_path / "churn.json").read_text())["targets"]
-    known = "a known job's mean, 3 s after a newcomer's first byte and later"
+    known = "worst known job, from 3 s after a new job's first byte on"
     assert {each["target"]: each[""] for each in targets} == dict.fromkeys(
         ("mean of all jobs", "worst job", known), "missed"
     )

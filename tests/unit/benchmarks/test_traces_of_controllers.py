@@ -118,11 +118,11 @@ WRONG: dict[str, tuple[Callable[[Record], object], str]] = {
     ),
     "a claim without an assignment": (
         lambda record: record.role("b", MASTER, 10),
-        "claims the generation id 10, which is not that of an assignment to it",
+        "claims the generation id 10, which no assignment gave to it",
     ),
     "a claim with the assignment of another member": (
         lambda record: record.role("b", MASTER, 9),
-        "claims the generation id 9, which is not that of an assignment to it",
+        "claims the generation id 9, which no assignment gave to it",
     ),
     "a former holder claims a switch that has restarted": (
         lambda record: record.role("b", MASTER, 8).restart().role("a", MASTER, 7),

@@ -110,7 +110,7 @@ GOOD = trace(collective(1, 0, 8))
 @pytest.mark.parametrize(("data", "message"), [
     (b"", r"trace.1.et: byte 0: no metadata"),
     (GOOD[:-1], r"trace.1.et: byte 8: a message of \d+ bytes, but \d+ follow; is it truncated"),
-    (GOOD + b"\x80", "the file ends within a length"),
+    (GOOD + b"\x80", "the file ends in the middle of a length field"),
     (GOOD + varint(MAX_MESSAGE_BYTES + 1), "at most 16777216 are allowed"),
     (trace(b"\xff\xff"), "node 0: is not a message of a Chakra trace"),
     (trace(collective(7, 11, 8)), r"node 7 \('node'\): comm_type: must be from 0 to 9 \(given: 11\)"),

@@ -57,7 +57,7 @@ def test_documents_are_apart_and_an_alias_is_a_copy_with_a_place_up_to_a_limit()
     assert node.data == {"a": ["x", "y"], "b": ["x", "y"], "c": [["x", "y"]]}
     assert (node.place_of("b"), node.place_of("c[0]")) == ((2, 1), (3, 5))
     assert [node.data for node in documents("---\na: 1\n---\n---\n- b\n...\n")] == [{"a": 1}, ["b"]]
-    assert wrong("---\na: &x 1\n---\nb: *x\n") == "4:4: the alias *x refers to no anchor whose value ends before it"
+    assert wrong("---\na: &x 1\n---\nb: *x\n") == "4:4: the alias *x refers to no complete anchor before it"
     lines = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, MAX_DEPTH)]
     assert "values are allowed, including each repetition by an alias" in wrong("a0: &a0 [x]\n" + "".join(lines))
 
@@ -70,7 +70,7 @@ def test_documents_are_apart_and_an_alias_is_a_copy_with_a_place_up_to_a_limit()
         ("1: a\n", "1:1: the name of a field must be text; put it in quotes"),
         ("? [a]\n: b\n", "1:3: the name of a field must be text; put it in quotes"),
         ("a: !!str 7\n", "1:4: tags such as !!str are not allowed; put text that could be a number in quotes"),
-        ("a: &x [*x]\n", "1:8: the alias *x refers to no anchor whose value ends before it"),
+        ("a: &x [*x]\n", "1:8: the alias *x refers to no complete anchor before it"),
         (f"a: {'9' * 5000}\n", "1:4: a number of 5000 digits is too long"),
         ("a:\n\t- b\n", "2:1: not YAML: a tab; indent with spaces"),
         ("a:\r\n  - 1\r\n\t- 2\r\n", "3:1: not YAML: a tab; indent with spaces"),
