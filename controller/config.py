@@ -389,7 +389,7 @@ class CountersConfig(TomlTable):
     interval_s: Seconds = 2.0
     """Seconds between readings of the counters; counters of new jobs are read more often."""
     window_s: Seconds = 6.0
-    """Seconds over which rates are averaged; background also over one and two thirds of this time."""
+    """Seconds over which rates are averaged; background also over a third and two thirds of this time."""
     noise_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.1, ge=0, lt=1)
     """Fraction of a link's capacity below which unannounced traffic is ignored."""
     table_alarm_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.9, gt=0, le=1)
