@@ -35,7 +35,7 @@ SILENT_S = 1.0
 STREAM_PROBE_S = 30.0
 """Seconds between probes of a controller that sends a stream.
 
-If its machine fails, the stream does not end by itself."""
+The probes are needed because a stream does not end by itself when the controller's machine fails."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 0.5
 """First and longest pause, in seconds, between two probes of an address where no controller answers."""
 

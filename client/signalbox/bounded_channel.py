@@ -61,9 +61,9 @@ class BoundedChannel:
         self._closed = False
 
     def close(self) -> None:
-        """End all calls and streams. gRPC waits for their end.
+        """End all calls and streams.
 
-        This method waits for gRPC, at most ``MARGIN_S`` seconds."""
+        gRPC's own method waits until they have ended; this method waits at most ``MARGIN_S`` seconds for it."""
         with self._lock:
             self._closed = True
         closing = Thread(target=self._channel.close, name="signalbox-close", daemon=True)

@@ -41,8 +41,7 @@ NEWER_PLANS = 3
 UPDATE_TRIES = 12
 """Number of attempts at an update that conflicts with updates of other clients.
 
-Of several clients that update a job at the same moment, one succeeds at each attempt. So this many clients can do
-it."""
+One of the conflicting clients succeeds at each attempt, so this many clients can update a job at the same moment."""
 
 UPDATE_PAUSE_S = 0.02
 """Mean pause in seconds before the first repetition of an update; the n-th pause has n times this mean."""
@@ -208,8 +207,8 @@ class Client(ClientConnection):
     def list_routes(self, job_ids: Iterable[str] = (), planned_otherwise: bool = False) -> tuple[pb.ListedRoute, ...]:
         """Return the routes of these jobs, or of all jobs, ordered by job, source and destination.
 
-        With ``planned_otherwise``, only routes that the newest plan would change. Raises ``NotFound`` when a job does
-        not exist."""
+        ``planned_otherwise``: whether to return only routes that the newest plan would change. Raises ``NotFound`` when
+        a job does not exist."""
         request = pb.ListRoutesRequest(job_ids=job_ids, planned_otherwise=planned_otherwise)
         return tuple(chain.from_iterable(page.routes for page in self._pages(self._jobs.ListRoutes, request)))
 
@@ -269,9 +268,7 @@ class Client(ClientConnection):
     def report_connections(
         self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str | None = None
     ) -> None:
-        """Report all connections that the job has open from ``address``.
-
-        They replace an earlier report for this address."""
+        """Report all connections that the job has open from ``address``; they replace those reported earlier."""
         messages = [
             checked(
                 pb.Connection,
@@ -456,18 +453,17 @@ class Client(ClientConnection):
     def forget_parts(self, names: Iterable[str]) -> tuple[pb.DownPart, ...]:
         """Stop expecting parts of the fabric that are down.
 
-        Return all parts that were forgotten, such as a switch's cables. Raises ``InvalidInput`` for a name that no part
-        has. Raises ``Conflict`` for a part that is up, and for a part that is declared in the controller's inventory
-        file."""
+        Returns all forgotten parts: with a switch, its cables and hosts are forgotten too. Raises ``InvalidInput`` for
+        a name that no part has. Raises ``Conflict`` for a part that is up, or that the controller's inventory file
+        declares."""
         request = pb.ForgetPartsRequest(names=names)
         return tuple(self._call(self._controller.ForgetParts, request).parts)
 
 
 def _repeated(attempt: Callable[[], Answer]) -> Answer:
-    """Return the result of ``attempt``.
+    """Return the result of ``attempt``, which is repeated while it conflicts with other updates.
 
-    Repeat it while it conflicts with other updates, at most ``UPDATE_TRIES`` times. Raises ``ConcurrentUpdate`` when
-    the last attempt conflicts too."""
+    Raises ``ConcurrentUpdate`` when ``UPDATE_TRIES`` attempts have conflicted."""
     for number in range(1, UPDATE_TRIES):
         try:
             return attempt()

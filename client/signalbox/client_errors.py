@@ -112,7 +112,7 @@ def is_unsaved(error: grpc.RpcError) -> bool:
 def is_away(error: grpc.RpcError) -> bool:
     """Return whether the error means that no controller accepts calls at the address.
 
-    One may do so at another address."""
+    A controller at another address may accept the call."""
     assert isinstance(error, grpc.Call)
     return error.code() is grpc.StatusCode.UNAVAILABLE or _BROKEN_OFF in (error.details() or "")
 

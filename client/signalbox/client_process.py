@@ -61,9 +61,7 @@ def _yield_to_training() -> None:
 
 
 def _import() -> None:
-    """Import the client now.
-
-    If this slow import fails, the training process receives the error before its first call."""
+    """Import the client before the first call, so that the training process learns early if this slow import fails."""
     import signalbox.client  # noqa: F401
 
 

@@ -36,7 +36,7 @@ class _EncryptedKey(Exception):
 class _OpenKey(Exception):
     """Error: users other than the owner have access to a key file.
 
-    Its text has the mode, and a command that corrects it."""
+    The error's text has the mode of the file, and a command that corrects it."""
 
 
 OPTIONS = ("--tls-ca", "--tls-certificate", "--tls-key")
@@ -165,7 +165,7 @@ NO_CREDENTIALS = Credentials()
 def checked_addresses(text: str) -> tuple[str, ...]:
     """Return the addresses in a list. Raises ``InvalidInput`` when one of them is wrong.
 
-    They are checked here, because gRPC accepts other forms too, and its errors about addresses do not help users."""
+    The check is made here, because gRPC accepts other forms too, and its errors about addresses do not help users."""
     try:
         return api_addresses(text)
     except PydanticCustomError as error:

@@ -347,9 +347,7 @@ def _message(error: Any, model: type[BaseModel]) -> str:
 
 
 def nearest(value: object, words: Iterable[str]) -> str:
-    """Return words to append to a message that suggest the word most similar to a wrong value.
-
-    Empty if none is similar."""
+    """Return the end of a message: a suggestion of the word most like a wrong value; empty if no word is like it."""
     from difflib import get_close_matches  # its import takes a moment
 
     near = get_close_matches(str(value).lower().replace("-", "_"), list(words), n=1)

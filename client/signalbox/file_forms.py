@@ -140,7 +140,7 @@ def _with_parallelizations(job: JobInFile, specs: Sequence[JobSpec]) -> JobSpec:
 
 
 def misplaced_parallelizations(job: JobInFile, data: Mapping[str, Any]) -> Iterator[FieldProblem]:
-    """Yield the problems of all parallelizations taken together, and of fields that parallelizations exclude."""
+    """Yield problems that involve several parallelizations, or fields that cannot be combined with parallelizations."""
     given = (name for name in (*SAYS, "compute") if name in data)
     return job.wrong_parallelizations(given, "a model, collectives or transfers")
 

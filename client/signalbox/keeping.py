@@ -182,9 +182,7 @@ class Keeper:
                 self._begin(job.wanted)
 
     def _hurry_changes(self) -> None:
-        """Retry the changes that the controller has refused.
-
-        Another job has ended, which may have made them possible."""
+        """Retry the changes that the controller has refused. The end of another job may have made them possible."""
         for job in self._jobs.values():
             if job.membership.change:
                 job.membership.try_again()

@@ -77,7 +77,7 @@ class Ended(StrEnum):
 ENDS = {Gone.JOB_TAKEN_OVER: Ended.TAKEN_OVER, Gone.JOB_DEREGISTERED: Ended.DEREGISTERED}
 """End of the membership, by the API's reason why a job does not exist.
 
-For other reasons the job is registered again."""
+After any other reason the job is registered again."""
 
 
 class Controller(Protocol):
@@ -181,9 +181,9 @@ class Membership:
 
     @property
     def change(self) -> Change | None:
-        """Change that the controller has not accepted yet, even if it has refused it; None without one.
+        """Change that the controller has not accepted yet, even if it has refused it.
 
-        Any thread may read it."""
+        None when there is no such change. Any thread may read it."""
         spec, waits = self._spec, self.registered and not self._releasing
         return Change(spec, self._token) if waits and spec is not self._announced else None
 
@@ -368,7 +368,7 @@ class Membership:
     def _after(self, error: Exception, now: float) -> float | None:
         """Handle the error of a round.
 
-        Return the pause in seconds until the next round, or None when the membership is over."""
+        Returns the pause in seconds until the next round, or None when the membership is over."""
         if self._cancelled:
             return None
         if why := self._end_by(error):

@@ -54,7 +54,7 @@ _sigterm: _Sigterm | None = None
 def hold(thing: Held) -> None:
     """Release the object when the process ends.
 
-    Only in the first thread does this call also set the action of SIGTERM."""
+    The action of SIGTERM is set only if this function is called in the first thread."""
     global _handlers_set, _ends_as_child, _sigterm
     with _once:
         if not _handlers_set:

@@ -82,7 +82,7 @@ def endpoints_of(reports: Sequence[RankReport]) -> list[str]:
 def groups_of(reports: Iterable[RankReport]) -> list[Group]:
     """Return each group of at least two ranks once, ordered by its ranks.
 
-    Groups with the same name get numbers appended."""
+    Groups with the same name are numbered: a number is appended to the name."""
     names: dict[tuple[int, ...], str] = {}
     for group in chain.from_iterable(one.groups for one in reports):
         if len(group.ranks) > 1 and names.get(group.ranks, UNNAMED) == UNNAMED:

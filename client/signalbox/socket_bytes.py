@@ -130,9 +130,9 @@ def _own_inodes() -> set[int]:
 
 
 def _sockets() -> Iterator[tuple[int, int, bytes]]:
-    """Yield for each open TCP socket in the network namespace.
+    """Yield each open TCP socket in the network namespace.
 
-    Inode, offset of its message, and buffer with the message. Sockets of which no process has a descriptor have no
+    Its inode, the offset of its message, and the buffer with it. Sockets of which no process has a descriptor have no
     inode and are left out."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as kernel:
         for family in (socket.AF_INET, socket.AF_INET6):

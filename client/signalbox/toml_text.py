@@ -82,9 +82,7 @@ def _place(name: str, text: str, at: int) -> str:
 
 
 def _refusal(value: object) -> str:
-    """Return why a field's value is refused: it has too many fields, or is nested too deeply.
-
-    Empty if it is accepted."""
+    """Return why a field's value is refused (too many fields, or too deeply nested); empty if it is accepted."""
     level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH):
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]

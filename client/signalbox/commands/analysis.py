@@ -78,7 +78,7 @@ def what_if(
     top: Top = MOST_ROWS,
     within: Within = WITHIN_S,
 ) -> None:
-    """Predict the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
+    """Predict how much each failure of a single spine or cable slows the jobs, worst first, under ECMP and when planned.
 
     With names: predict one failure, or drain, of all named parts together. Exit status 3: flows have no path."""
     if names and fail:

@@ -148,7 +148,7 @@ def _show_optical(client: Client, switch: pb.OpticalSwitch, fabric: pb.GetFabric
 def _alarms(client: Client, *subjects: str, ports: bool = False) -> list[pb.Alarm]:
     """Return the alarms about these subjects.
 
-    With ``ports``, also alarms about ports of the switches with these names."""
+    With ``ports``, the subjects are switches, and alarms about their ports are returned too."""
     begin = tuple(f"{subject}:" for subject in subjects) if ports else ()
     alarms = client.get_status().alarms
     return [alarm for alarm in alarms if alarm.subject in subjects or alarm.subject.startswith(begin)]

@@ -48,7 +48,7 @@ commands = typer.Typer()
 
 @commands.command(cls=AskingCommand)
 def fabric() -> None:
-    """Show switches, links with capacity, rate and background traffic, hosts, and what is down since when."""
+    """Show switches, links with capacity, rate and background traffic, hosts, and parts that are down."""
     with connect() as client:
         found = client.get_fabric()
     show(found, lambda: Group(printing.fabric(found), *optical.tables(found.optical_switches)))
@@ -355,7 +355,9 @@ Fields = Mapping[str, Any]
 
 
 def plan_diff(client: Client) -> dict[str, Any] | None:
-    """Return the routes and slowdowns that the newest plan would change, for programs; None before the first plan."""
+    """Return the routes and slowdowns that the newest plan would change, for programs; None before the first plan.
+
+    A flow *moves* when the switches have another route for it, and *is pinned* when they have none."""
     found = client.plan_changes()
     if found is None:
         return None

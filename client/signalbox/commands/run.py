@@ -164,7 +164,7 @@ def _named(hosts: str) -> tuple[str, ...]:
 
 @contextmanager
 def _usage() -> Iterator[None]:
-    """Print errors in the options that are raised inside, and exit."""
+    """Print errors about options that are raised inside, and exit."""
     try:
         yield
     except InvalidInput as error:
@@ -193,7 +193,7 @@ def _spec_of(
     named: tuple[str, ...] | None,
     map_of_hosts: Mapping[str, Nics],
 ) -> JobSpec | None:
-    """Return the job's spec; None when its hosts have nothing to announce, or when another host announces it."""
+    """Return the job's spec; None when there is nothing to announce, or when another host announces the job."""
     from signalbox.host_addresses import addresses_of, endpoints_of
     from signalbox.ip_addresses import network_of
     from signalbox.jobs.spec import JobSpec

@@ -54,9 +54,9 @@ class VirtualLinks(tuple[VirtualLink, ...]):
     Values derived from the links are computed at most once, because a job of 256 ranks can have 65,280 links."""
 
     def worked_out(self) -> Self:
-        """Compute all derived values that the control loop reads for a new job, so that it need not wait.
+        """Compute all derived values that the control loop reads for a new job, so that it need not wait later.
 
-        Return self."""
+        Returns the object itself."""
         _ = self.pairs, self.addresses, self.bytes_of, self.most_to_one, self.most_from_one, self.exchanges
         return self
 

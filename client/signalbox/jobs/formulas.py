@@ -66,7 +66,16 @@ def _ring_half(n: int, size: int) -> Steps:
 
 
 def _halving_doubling_all_reduce(n: int, size: int) -> Steps:
-    """Return the transfers of a halving-doubling all-reduce: ranks i and i xor 2^k exchange data, k < log2 n."""
+    """Return the transfers of a halving-doubling all-reduce: ranks i and i xor 2^k exchange data, k < log2 n.
+
+    M/2^(k+1) travels each way in the reduce-scatter (vector halving, distance doubling), and again in the all-gather,
+    which retraces the exchanges.
+
+    When n is not a power of two, let p be the largest power of two below n, and r = n-p. Among the first 2r ranks, each
+    even rank and the odd rank after it swap halves. The odd rank sends its reduced half, takes no part in the
+    exchanges, and receives the result, M, at the end. The other p ranks are numbered anew for the exchanges.
+
+    Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004, section 4."""
     active, aside = _folded(n, stays=0)
     half = _share(size, 2)
     before: Steps = ()
@@ -311,7 +320,7 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
 def formula(library: Library, algorithm: Algorithm, ranks: int, size: int) -> Formula | None:
     """Return the formula for a call of ``size`` bytes (M, see ``spec.Collective``).
 
-    None when the formula is unknown."""
+    The result is None when the formula is unknown."""
     if algorithm in _BY_NAME:
         return _BY_NAME[algorithm]
     if library is Library.OPENMPI:

@@ -23,10 +23,9 @@ class IterationTime:
     duration_s: float
     communication_s: float
     ended_at: float | None = None
-    """Time of the iteration's end on this machine's monotonic clock, in seconds.
+    """Time of the iteration's end on this machine's monotonic clock, in seconds; None when it is not reported.
 
-    None when the program does not report it. An iteration without this time ended at most ``REPORT_S`` before its
-    report."""
+    An iteration without this time ended at most ``REPORT_S`` before its report."""
 
 
 class Connected(NamedTuple):

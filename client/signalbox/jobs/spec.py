@@ -40,7 +40,7 @@ MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
 MAX_PARALLELIZATIONS = 32
 MAX_COMPUTE = 1000
 MAX_IN_PARALLELIZATIONS = 4
-"""Largest number of groups, and of compute times, of all parallelizations together, divided by the limit for one.
+"""Factor by which all parallelizations together may have more groups and compute times than a single one.
 
 For transfers, ranks of groups and groups of collectives, the limit for all together is the limit for one."""
 MAX_RAILS = 7
@@ -285,7 +285,9 @@ class JobSpec(Frozen):
 
     @property
     def plain(self) -> JobSpec:
-        """The spec itself, or its first parallelization as a spec. It applies where circuits cannot be chosen."""
+        """The spec itself. For a job with parallelizations, the spec of the first one.
+
+        The first parallelization applies where the controller cannot choose circuits."""
         return self.of_parallelization(self.parallelizations[0].name) if self.parallelizations else self
 
     def of_parallelization(self, name: str) -> JobSpec:

@@ -253,10 +253,10 @@ Outcome: TypeAlias = Ready | Waiting | Idle
 
 
 def job_id(key: JobKey) -> str:
-    """Return the id under which a job is registered.
+    """Return the id under which a job is registered: namespace, kind and name with ``_`` between them.
 
-    It is unique in the cluster, because Kubernetes' names have no ``_``. A name that is too long ends with a part of
-    the SHA-256 of the whole name."""
+    It is unique in the cluster, because names in Kubernetes have no ``_``. An id that is too long is cut, and ends with
+    a part of the SHA-256 of the whole id."""
     name = "_".join((key.namespace, key.kind.lower(), key.name))
     if len(name) <= MAX_JOB_ID:
         return name

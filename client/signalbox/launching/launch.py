@@ -119,9 +119,9 @@ def _nodelist(words: Sequence[str]) -> list[Host]:
 MODULES = {"torch.distributed.run", "torch.distributed.launch"}
 
 _FLAGS = {"standalone", "no-python", "module", "m", "run-path", "virtual-local-rank", "help", "h", "use-env"}
-"""Names of options without a value. All other options have one, except those with ``_ACCELERATE_FLAGS``."""
+"""Names of options without a value. All others have one, except options of accelerate (``_ACCELERATE_FLAGS``)."""
 _ACCELERATE_FLAGS = ("use-", "multi-gpu", "cpu", "tpu", "ipex", "debug", "quiet", "q", "enable-", "same-network")
-"""First letters of accelerate's options without a value."""
+"""Prefixes of the names of accelerate's options without a value."""
 _CALLED = {"num-machines": "nnodes", "machine-rank": "node-rank", "main-process-ip": "master-addr"}
 """Names of torchrun's options, by the name of the same option of accelerate."""
 
@@ -291,7 +291,7 @@ class Child:
     def wait(self) -> int:
         """Forward signals to the command until it ends.
 
-        Return its exit status, or 128 plus the number of a fatal signal."""
+        Returns the exit status of the command, or 128 plus the number of the signal that ended it."""
         while True:
             info = signal.sigwaitinfo(self._awaited)
             if info.si_signo == signal.SIGCHLD:

@@ -156,9 +156,9 @@ def too_efficient(measured: float | None) -> bool:
 
 
 def efficiency_mark(job: Job) -> str:
-    """Return the mark of a job's measured efficiency.
+    """Return the mark of a job's measured efficiency, or an empty text.
 
-    ``!`` if it is impossible, ``?`` if counters have not confirmed it."""
+    ``!``: the efficiency is impossible. ``?``: counters have not confirmed the bytes from which it was computed."""
     measured = optional(job, "efficiency_measured")
     if too_efficient(measured):
         return " !"
@@ -188,9 +188,10 @@ def efficiency(job: Job) -> float | None:
 
 
 def urgency(job: Job) -> tuple[int, bool, float, str]:
-    """Return a sort key.
+    """Return a sort key that puts the most urgent jobs first.
 
-    Jobs with flows without a path first, then jobs that wait for hosts, then by efficiency, lowest first."""
+    Jobs with flows without a path come first, then jobs that wait for hosts, then the others, lowest efficiency
+    first."""
     share = efficiency(job)
     waits = job.state == pb.JOB_STATE_PENDING
     return -job.flows_without_path, not waits, 2.0 if share is None else share, job.spec.job_id
@@ -237,9 +238,9 @@ def planned_for(source: str) -> str:
 
 
 def planned(job: Job) -> str:
-    """Return a job's cell in the column ``planned for``.
+    """Return a job's cell in the column ``planned for``: the source of its planned bytes.
 
-    Source of its planned bytes, and whether more pairs are learnt."""
+    The cell also says when the controller is learning more pairs of addresses."""
     if not job.HasField("demand"):
         return "-"
     return planned_for(word_in(job.demand, "source")) + (", learning" if _looks_for(job.demand) else "")

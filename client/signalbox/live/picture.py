@@ -277,7 +277,7 @@ def _tiers(state: State, names: Mapping[int, str], hosts: Mapping[int, Sequence[
 def distances(neighbours: Mapping[Switch, set[Switch]], first: Iterable[Switch]) -> dict[Switch, int]:
     """Return the distance in cables from each switch to the nearest switch of ``first``.
 
-    Unreachable ones are left out."""
+    None for unreachable switches."""
     found = dict.fromkeys(first, 0)
     for switch in (queue := list(found)):
         beyond = [each for each in neighbours.get(switch, ()) if each not in found]
@@ -408,7 +408,7 @@ DARK = Paper("#14171c", "#e6e8eb", "#9aa2ad", "#4a4f57", "#ff7a4d", "#b79be8", S
 def colour(load: float | None, paper: Paper) -> str:
     """Return the colour of a load as ``#rrggbb``.
 
-    Loads beyond 0 or 1 have the colour of 0 or 1; None is an unknown load."""
+    Loads below 0 or above 1 have the colour of 0 or 1. None is an unknown load."""
     if load is None:
         return paper.unknown
     place = min(max(load, 0.0), 1.0) * (len(paper.scale) - 1)

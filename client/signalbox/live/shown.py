@@ -145,9 +145,7 @@ def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
 
 
 def proven_over(slowdowns_listed: int, candidates: int, stretch: int = 0) -> str:
-    """Return words for the sets of paths over which slowdowns are proven.
-
-    In a sentence they follow ``N slowdowns proven``.
+    """Return words for the paths over which slowdowns are proven, such as ``over all shortest paths``.
 
     - ``slowdowns_listed``: number of slowdowns that are proven only over candidate paths
     - ``candidates``: largest number of candidate paths per pair of switches; 0 when all shortest paths are candidates

@@ -253,9 +253,7 @@ class Calls:
             raise InvalidInput.of("", f"two iterations make more than the {MAX_NOTED} calls that can be recorded")
 
     def _more(self, entry: Mapping[str, Any]) -> Mapping[str, int]:
-        """Return the fields that the flight recorder lacks in this entry.
-
-        Empty for a call that was not made in Python."""
+        """Return the fields that the flight recorder lacks in this entry; empty if the call was not made in Python."""
         made, at = self._made[entry["process_group"][0]], entry["time_created_ns"]
         before = bisect_right(made, at, key=attrgetter("begin_ns"))
         return made[before - 1].more if before and at <= made[before - 1].end_ns else {}

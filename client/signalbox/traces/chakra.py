@@ -149,9 +149,9 @@ def _parsed(kind: Any, part: bytes, where: str) -> Any:
 
 
 def _metadata(part: bytes) -> None:
-    """Raise ``InvalidInput`` unless the first message is that of a trace.
+    """Raise ``InvalidInput`` unless the message is the first one of a trace.
 
-    It has a version, or an attribute ``schema``."""
+    With a version or an attribute ``schema``."""
     metadata = _parsed(_Metadata, part, "byte 0")
     if not metadata.version and not any(attribute.name == "schema" for attribute in metadata.attr):
         raise InvalidInput.of("byte 0", "no metadata with a version: this is not a Chakra trace")

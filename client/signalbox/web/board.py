@@ -49,7 +49,7 @@ class Board:
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return the result of ``make``, which all viewers share.
 
-        It is made again after the fabric or the jobs have changed. ``key``: identifies the result."""
+        After a change of the fabric or the jobs it is made anew. ``key``: identifies the result."""
         if key not in self._made:
             if len(self._made) >= MOST_MADE:
                 self._made.clear()
@@ -58,10 +58,9 @@ class Board:
         return made
 
     def take(self) -> None:
-        """Apply the messages that have arrived, and show the changes to all viewers.
+        """Apply the messages that have arrived, and show the changes to all viewers; do nothing in a pause (``REST``).
 
-        Do nothing during a pause (``REST``). An error of one viewer's page does not prevent the update of the
-        others."""
+        An error of one viewer's page does not prevent the update of the others."""
         began = self._clock()
         if began < self._rests_until:
             return

@@ -49,10 +49,11 @@ def on_route(cable: Cable, route: Collection[LinkAt]) -> bool:
 
 
 def fabric(picture: Picture, lower_tier: int, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """Return a chart of the fabric.
+    """Return a chart of the fabric: a graph, or a matrix if there are too many cables.
 
-    A graph, or a matrix of ``lower_tier`` and the next tier if there are too many cables. ``route``: links to
-    highlight. ``chosen``: name of the chosen cable, or dpid of the chosen switch (``0x101``)."""
+    - ``lower_tier``: the matrix has the cables between this tier and the next
+    - ``route``: links to highlight
+    - ``chosen``: name of the chosen cable, or dpid of the chosen switch (``0x101``)"""
     if picture.as_matrix:
         return _matrix(picture, lower_tier, paper, route, chosen)
     return graph(picture, paper, route, chosen)
@@ -328,9 +329,9 @@ def _dimensions(picture: Picture) -> Options:
 
 
 def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
-    """Return what is drawn over the cells of a matrix.
+    """Return the marks over the cells of a matrix.
 
-    Unknown loads, marks, the highlighted links and the chosen cable."""
+    Unknown and broken cables, highlighted links, and the chosen cable."""
     overlay = {"type": "scatter", "symbol": "rect", "z": 3, "silent": True}
     return [
         {
