@@ -35,7 +35,7 @@ _NUMBER = re.compile(rf"(?<![\w.-])[-+]?[0-9]\w{{{MAX_DIGITS},}}+")
 def table(text: str, name: str, most_marks: int = MAX_MARKS) -> dict[str, Any]:
     """Return the outermost table of a TOML text. Raises ``InvalidInput``.
 
-    ``name``: name of the file in errors. ``most_marks``: largest number of separators."""
+    ``name``: name of the file in errors. ``most_marks``: largest number of separators (see ``MAX_MARKS``)."""
     if len(text) > MAX_TOML_BYTES:
         raise InvalidInput.of(name, f"has more than {MAX_TOML_BYTES >> 20} MiB")
     _refuse_many(text, "\n\\\"'#", name, most_marks)

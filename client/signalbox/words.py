@@ -17,7 +17,7 @@ class Mode(StrEnum):
 
 
 class AlarmKind(StrEnum):
-    """Kind of an alarm."""
+    """Kind of an alarm, named after what is wrong."""
 
     PLAN_WORSE_THAN_ECMP = "plan_worse_than_ecmp"
     FLOWS_WITHOUT_PATH = "flows_without_path"

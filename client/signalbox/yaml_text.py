@@ -48,7 +48,7 @@ class Node:
     values: int = 1
 
     def place_of(self, path: str) -> tuple[int, int]:
-        """Return line and column of the field at ``path`` (``groups[0].ranks``), or of its container if there is none."""
+        """Return line and column of the field at ``path`` (``groups[0].ranks``), or of the object that lacks it."""
         place: tuple[int, int] = (self.line, self.column)
         node: Node | None = self
         for name, item in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):

@@ -78,9 +78,10 @@ def what_if(
     top: Top = MOST_ROWS,
     within: Within = WITHIN_S,
 ) -> None:
-    """Predict how much each failure of a single spine or cable slows the jobs, worst first, under ECMP and when planned.
+    """Predict how much each failure of a single spine or cable slows the jobs, with ECMP and planned paths.
 
-    With names: predict one failure, or drain, of all named parts together. Exit status 3: flows have no path."""
+    Worst first. With names: predict one failure, or drain, of all named parts together. Exit status 3: flows have no
+    path."""
     if names and fail:
         raise typer.BadParameter("cannot be combined with --fail", param_hint="NAME")
     show_failures(asked_what_if(names, fail, top, within))
