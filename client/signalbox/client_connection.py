@@ -39,7 +39,7 @@ The policy excludes health checks, with which ``_cause`` finds why a call failed
 ``ActiveChannel`` repeats the calls."""
 _RETRY_OPTIONS: list[tuple[str, object]] = [
     ("grpc.service_config", json.dumps(_RETRY)),
-    # After a restart of the controller a waiting client reconnects soon; the default waits up to two minutes.
+    # A waiting client reconnects soon after a restart of the controller. By default it may wait two minutes.
     ("grpc.max_reconnect_backoff_ms", 2000),
 ]
 

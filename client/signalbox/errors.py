@@ -89,7 +89,7 @@ class InvalidInput(SignalboxError):
 
     def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
         super().__init__()
-        self.args = ("; ".join(map(str, problems)),)  # not cut: each problem is bounded, and so is their number
+        self.args = ("; ".join(map(str, problems)),)  # not shortened: number and length of problems are limited
         self.problems = problems
 
     @classmethod
@@ -302,7 +302,7 @@ def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Fiel
     because a misspelled name there explains most of the other problems. Values are not repeated if the model's
     configuration has ``hide_input_in_errors``."""
     errors: list[Any] = list(error.errors(include_url=False))
-    # pydantic counts only the valid items of a list, so "too short" beside a wrong item says nothing.
+    # pydantic counts only the valid items of a list, so its "too short" means nothing if an item is wrong.
     parents = {e["loc"][:depth] for e in errors for depth in range(len(e["loc"]))}
     shown = [e for e in errors if e["type"] != "too_short" or e["loc"] not in parents]
     shown.sort(key=lambda e: e["type"] != "extra_forbidden" or len(e["loc"]) > 1)

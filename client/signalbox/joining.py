@@ -193,7 +193,7 @@ class Job:
             communicated_s = took_s if communication_s is None else min(float(communication_s), took_s)
             if not (math.isfinite(took_s) and 0 < communicated_s <= took_s <= MAX_ITERATION_S):
                 raise ValueError(f"the iteration took {took_s} s, its communication {communicated_s} s")
-        except (TypeError, ValueError, RuntimeError) as error:  # a tensor that is no number raises RuntimeError
+        except (TypeError, ValueError, RuntimeError) as error:  # a tensor without a number raises RuntimeError
             self._log_once("iterations whose times are not above 0 s and at most a week are left out", error)
             return
         index = next(self._indices)

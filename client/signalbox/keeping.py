@@ -141,7 +141,7 @@ class Keeper:
             hands_over=True,
             report_s=math.inf,
         )
-        self._jobs[spec.job_id] = job  # added when complete: other methods read without the lock
+        self._jobs[spec.job_id] = job  # added when complete: other methods use it without the lock
         self._enter(job, 0.0)
 
     def _enter(self, job: _Job, at: float) -> None:
@@ -290,7 +290,7 @@ class _OfEachThread(threading.local):
     def __getattr__(self, name: str) -> Any:
         try:
             self._client = self._client or self._connect()
-        except InvalidInput as error:  # wrong credential files may be corrected meanwhile
+        except InvalidInput as error:  # wrong credential files may be corrected before the next call
             raise SignalboxError(str(error)) from error
         return getattr(self._client, name)
 

@@ -111,7 +111,7 @@ class KeptFolder:
                             yield name, _version(entry.stat())
                     except FileNotFoundError:
                         continue
-                    except OSError:  # such as a link to itself; reading it reports why
+                    except OSError:  # for example, a link to itself: reading it reports why
                         yield name, (0, 0, 0)
 
     def _read(self, name: str) -> None:

@@ -249,7 +249,7 @@ def traffic(model: Model, parallelism: Parallelism, endpoints: Sequence[str]) ->
             message = f"{kind} groups send {size} bytes in each iteration; at most {MAX_BYTES} are allowed"
             raise InvalidInput.of("model", message)
         if algorithm is Algorithm.PIPELINE_SEND:
-            # Both directions, as transfers: two groups per pipeline could exceed the number that a spec may have.
+            # Both directions are transfers, because two groups per pipeline could be more groups than a spec may have.
             stages = chain.from_iterable(map(pairwise, of_kind))
             pairs = chain.from_iterable(((a, b), (b, a)) for a, b in stages if endpoints[a] != endpoints[b])
             transfers += [Transfer(src=a, dst=b, bytes_per_iteration=size, phase=phase) for a, b in pairs]

@@ -145,7 +145,8 @@ class _Sigterm:
         self._notice.setblocking(False)
         start_deaf(threading.Thread(target=self._run, name="signalbox-sigterm", daemon=True))
         self._former_fd = signal.set_wakeup_fd(self._notice.fileno(), warn_on_full_buffer=False)
-        if self._former_fd != -1:  # the program's own; then the handler runs only when the first thread can
+        # If the program has set a descriptor of its own, the handler runs only when the first thread can.
+        if self._former_fd != -1:
             signal.set_wakeup_fd(self._former_fd)
         signal.signal(signal.SIGTERM, self._handle)
 

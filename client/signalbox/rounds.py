@@ -80,7 +80,7 @@ class Rounds:
             while not self._leaving and pause_s is not None:
                 self._due.clear()
                 pause_s = self._one()
-                if pause_s is not None and not self._leaving:  # ``leave`` may precede ``clear``
+                if pause_s is not None and not self._leaving:  # ``leave`` may have been called before ``clear``
                     self._due.wait(pause_s)
             self._last()
         except Exception:

@@ -192,7 +192,7 @@ class RouteFollower:
         try:
             controller = self._controller = self._connect()
             began = time.thread_time()
-            # If ``leave`` was called before the controller was set, it closed nothing: then open no stream.
+            # If ``leave`` was called before ``_controller`` was set, it closed nothing. Then no stream may be opened.
             for response in () if self._left else controller.watch_routes(self._job_id, self._token):
                 self._token, self._failures = response.resume_token, 0
                 self._take(routes_in(response))
@@ -203,7 +203,7 @@ class RouteFollower:
             if self._on_gone(error.reason):
                 return None
         except SignalboxError:
-            pass  # the controller does not answer, or not to this client; the membership has logged that
+            pass  # the controller does not answer, or refuses this client; the membership logs such errors
         except Exception:
             log.debug("job '%s': the route stream ended", self._job_id, exc_info=True)
         finally:

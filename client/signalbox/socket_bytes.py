@@ -57,8 +57,8 @@ class OwnSockets:
 
     def __init__(self, counts: Callable[[Connected], bool] = lambda _: True) -> None:
         self._counts = counts
-        self._known: dict[int, Connected | None] = {}  # by inode; None: another process's, or not of interest
-        self._carried: dict[int, Exchanged] = {}  # sockets that the process has not closed
+        self._known: dict[int, Connected | None] = {}  # by inode; None if another process's, or unwanted
+        self._carried: dict[int, Exchanged] = {}  # bytes of open sockets, by inode
         self._closed: defaultdict[Pair, Exchanged] = defaultdict(Exchanged)
         self._open: set[int] = set()
 
@@ -102,7 +102,7 @@ class OwnSockets:
                 carried.pop(inode, None)
         self._open = set(carried)
         for inode in missing:
-            if inode in ours:  # reset, or missing in this dump because other sockets opened or closed
+            if inode in ours:  # reset, or missing because other sockets opened or closed during the dump
                 carried[inode] = self._carried[inode]
             else:
                 self._add(self._closed, inode, self._carried[inode])

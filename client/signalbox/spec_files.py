@@ -203,7 +203,7 @@ def _json(text: str, name: str) -> Any:
     except RecursionError:
         raise InvalidInput.of(name, "lists and objects are nested too deeply") from None
     except ValueError as error:
-        # A repeated field, too many fields, or a number too long: the YAML reader finds it too, with its place.
+        # The YAML reader also finds a repeated field, too many fields, or a number that is too long, with its place.
         _nodes(_as_yaml(text), name)
         raise InvalidInput.of(name, str(error)) from None
 

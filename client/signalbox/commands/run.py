@@ -107,7 +107,7 @@ def run(
     environ = {**os.environ, JOB: job_id, TAKE_OVER: "1", **({"SIGNALBOX_ADDRESS": address} if address else {})}
     if not announces(command, os.environ):
         with _startable(command[0]):
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the command must not
                 signal.signal(number, signal.SIG_DFL)
             os.execvpe(command[0], command, environ)
     _log_to_stderr(verbose)

@@ -122,7 +122,7 @@ def virtual_links(spec: JobSpec) -> VirtualLinks:
                     for nic in nics:
                         pair = nic[src], nic[dst]
                         in_place[pair] = in_place.get(pair, 0) - (-size // len(nics))
-    # A step without traffic between hosts does not count.
+    # Steps without traffic between hosts get no number.
     in_order = enumerate(total[place] for place in sorted(total) if total[place])
     links = (VirtualLink(src, dst, phase, size) for phase, sent in in_order for (src, dst), size in sent.items())
     in_all = sum(chain.from_iterable(of_place.values() for of_place in total.values()))

@@ -50,7 +50,7 @@ class Following:
         followed = self._jobs.get(key)
         if followed and followed.body["metadata"]["uid"] != metadata["uid"]:
             if gone:
-                return  # an earlier job of that name
+                return  # an earlier job of the same name was removed
             self._forget(key)
             followed = None
         if gone or not is_annotated(body):

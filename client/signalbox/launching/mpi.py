@@ -136,11 +136,11 @@ def ranks_and_interfaces(
             elif name in _SETTING and values[0] == MAPPING:
                 _map_by(part, values[1])
             elif name in _HOST_LIST and "+" in (word[:1] for word in values[0].split(",")):
-                part.slots_known = False  # +n0 is the first host of the file or of the scheduler, +e an empty one
+                part.slots_known = False  # +n0 is the first host of the host file or the scheduler, +e an idle host
             elif name in _HOST_LIST:
                 listed += _listed(values[0])
                 part.hosts = each_once(listed)
-            elif name in _HOST_FILE and not listed:  # a list selects among the hosts of the file
+            elif name in _HOST_FILE and not listed:  # a list of hosts has precedence: it selects hosts of the file
                 part.hosts = _in_file(values[0])
             elif name in _SETTING and values[0].endswith("default_hostfile"):
                 files = [values[1]]

@@ -301,7 +301,7 @@ def _value(field: FieldDescriptor, value: Any) -> Any:
         try:
             return number_of(field.enum_type, value)
         except (KeyError, AttributeError):
-            return None  # a value of another version
+            return None  # an enum value of another version
     if field.message_type is not None and isinstance(value, dict):
         return _in_proto_json(field.message_type, value)
     if isinstance(value, str):

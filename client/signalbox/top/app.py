@@ -240,7 +240,7 @@ class Top(App[None]):
     # ---- showing
 
     def _take(self) -> None:
-        if self.is_running and (changed := self._following.changes_to_show()):  # widgets are removed before timers end
+        if self.is_running and (changed := self._following.changes_to_show()):  # the timer outlives the widgets
             self._show(changed)
 
     def _show(self, changed: frozenset[Kind]) -> None:

@@ -134,7 +134,7 @@ def _gathered(given: Any, endpoint: str | None) -> list[RankReport]:
     device = next((parameter.device for model in models for parameter in model.parameters()), bound)
     found = _all_gather(own, device)
     others = [one.endpoint for one in found if one.endpoint]
-    if 0 < len(others) < len(found):  # on all ranks or on none
+    if 0 < len(others) < len(found):  # true on all ranks or on none
         found = _all_gather(replace(own, endpoint=own.endpoint or own_address({}, "", others)), device)
     return found
 
@@ -154,7 +154,7 @@ def _refuse_missing_ranks() -> None:
         return
     here = store.add(f"{key}/ranks", 1)
     if here < ranks:
-        with suppress(RuntimeError):  # the time is over
+        with suppress(RuntimeError):  # raised after the time-out
             store.wait([key], timedelta(seconds=MEET_S))
     if store.compare_set(key, "", "all" if here == ranks else "some") != b"all":
         found = store.add(f"{key}/ranks", 0)

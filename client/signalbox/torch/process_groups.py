@@ -201,8 +201,8 @@ class Calls:
                     if not self._open:
                         self._since_s = began
                     self._open.add(id(work))
-                # A future takes 20 microseconds, so only asynchronous calls get one: the program waits for all other
-                # calls at once.
+                # Making a future takes 20 microseconds, so only asynchronous calls get one. The program waits for any
+                # other call at once.
                 if any(getattr(option, "asyncOp", False) for option in args):
                     with suppress(Exception):
                         work.get_future().add_done_callback(partial(self._ended, id(work)))

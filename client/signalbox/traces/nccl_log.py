@@ -219,7 +219,7 @@ class _Reader:
     def _trees(self, where: str, thread: tuple[Process, int], text: str) -> None:
         for channel, one, rank, other in _TREES.findall(text.replace("|", " ")):
             member = self._making(where, thread, int(rank))
-            # The side with slashes lists the children. Without slashes, the children come first, as from 2.7 on.
+            # The side with slashes lists the children. Without slashes, the children come first, as from NCCL 2.7 on.
             left, right = (one, other) if "/" in one or "/" not in other else (other, one)
             tree = Tree(int(right) if re.fullmatch(r"-?\d+", right) else -1, _children(left))
             _once(member.trees, int(channel), tree, f"tree {channel} of rank {rank}")

@@ -220,7 +220,8 @@ class Page:
         find = (self._find.value or "").lower()
         jobs = self._board.once("jobs", self._board.state.jobs_by_urgency)
         jobs = [job for job in jobs if find in job.spec.job_id.lower()] if find else jobs
-        shown = [(*row[:4], row[5]) for row in rows.jobs(jobs[:MOST_JOBS])]  # without predicted and iterations
+        # The table lacks the predicted efficiency and the number of iterations.
+        shown = [(*row[:4], row[5]) for row in rows.jobs(jobs[:MOST_JOBS])]
         fill(self._jobs, shown, self._job)
         left = len(jobs) - len(shown)
         self._jobs_left.set_text(f"and {left:,} more jobs; find them by name" if left else "")
