@@ -46,7 +46,7 @@ _RETRY_OPTIONS: list[tuple[str, object]] = [
 PROBE_S = 0.2
 """Time-out in seconds of the health check that ``_cause`` makes."""
 PAGE_BYTES = 1000
-"""Bytes by which each page counts more than its size towards the limit of a list, so that empty pages count too."""
+"""Bytes added to the size of each page when it counts towards the limit of a list, so that empty pages count too."""
 
 
 class ClientConnection:

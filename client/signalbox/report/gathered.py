@@ -214,9 +214,9 @@ class _Limited(io.RawIOBase):
 
 
 def _files(file: Path) -> dict[str, Any]:
-    """Return the parsed data of the wanted files by name without ``.json``.
+    """Return the parsed data of the wanted files, by name without ``.json``.
 
-    Of several files with a name the first counts."""
+    If several files have the same name, the first one is used."""
     found: dict[str, Any] = {}
     try:
         with opened(file) as packed, gzip.open(packed) as plain:

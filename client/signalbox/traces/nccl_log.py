@@ -142,10 +142,10 @@ class _Reader:
     def __init__(self) -> None:
         self.log = Log()
         self._now: dict[tuple[Process, int], Member] = {}
-        """Rank of the communicator that a thread is making, or has made last, by process and thread id."""
+        """``Member`` of the communicator that a thread is making, or has made last, by process and thread id."""
         self._by_pointer: dict[tuple[str, int, str], Member] = {}
         self._called: dict[tuple[str, int], Member] = {}
-        """Rank of the communicator of a thread's last call, by host and thread id."""
+        """``Member`` of the communicator of a thread's last call, by host and thread id."""
         self._calls = 0
 
     def take(self, where: str, process: Process, tid: int, text: str) -> None:
