@@ -81,9 +81,9 @@ def api_addresses(text: str) -> tuple[str, ...]:
 
 
 def _unlistable(address: str, seen: set[tuple[str, int]]) -> str:
-    """Return why an address cannot be in a list; empty if it can, and then its host and port are added to ``seen``.
+    """Return why an address cannot be in a list; empty if it can.
 
-    ``seen``: host and port of the earlier addresses of the list."""
+    ``seen``: host and port of the earlier addresses in the list. Those of an accepted address are added."""
     if not address:
         return "is empty"
     if address.startswith("unix:"):

@@ -180,7 +180,7 @@ def for_bash(environ: MutableMapping[str, str]) -> Iterator[None]:
 
 
 MAX_LINES = 16
-"""Largest number of errors printed about one file."""
+"""Largest number of error lines printed at a time. If there are more errors, the last line has their number."""
 
 app = typer.Typer(
     cls=Commands,

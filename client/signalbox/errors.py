@@ -77,11 +77,11 @@ def _restored(kind: type[SignalboxError], args: tuple[object, ...], fields: Mapp
 
 
 class Unreachable(SignalboxError):
-    """The controller did not answer, or not in time."""
+    """The controller did not answer, or its answer came too late."""
 
 
 class TooSlow(Unreachable):
-    """The controller did not answer in time."""
+    """The controller's answer came too late."""
 
 
 class InvalidInput(SignalboxError):

@@ -140,9 +140,9 @@ _NOBODY = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 def open_to_others(path: Path) -> str | None:
     """Return what is wrong when other users have access to the file, else None. Raises ``OSError``.
 
-    Only this process's user may have access to the user's own file, as ssh requires. For a file of root or of another
-    user, the group may read it too, which allows keys that are shared with the group ``ssl-cert``. PostgreSQL checks
-    its key by the same rule (be-secure-common.c, ``check_ssl_key_file_permissions``)."""
+    A file of this process's user must be accessible to this user only, as ssh requires. A file of root or of another
+    user may also be readable by its group, which allows keys that are shared with the group ``ssl-cert``. PostgreSQL
+    checks its key by the same rule (be-secure-common.c, ``check_ssl_key_file_permissions``)."""
     found = path.stat()
     ours = found.st_uid == os.geteuid()
     shared = not ours or found.st_uid == 0

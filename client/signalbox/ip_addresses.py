@@ -160,8 +160,8 @@ def own_address(environ: Mapping[str, str], library: str, towards: Iterable[str]
 def _interfaces(text: str, exact: bool) -> Iterator[str]:
     """Yield the names of the interfaces that the value of a library's environment variable selects.
 
-    Gloo's variable lists names (``exact``). NCCL's variable lists prefixes of names; after ``=`` it lists names, and
-    after ``^`` prefixes to exclude."""
+    Gloo's variable lists names; ``exact`` is then true. NCCL's variable lists prefixes of names; after ``=`` it lists
+    names, and after ``^`` prefixes to exclude."""
     rule, names = ("=", text) if exact else (text[:1], text.lstrip("^="))
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     there = [name for _, name in socket.if_nameindex()] if wanted else []

@@ -37,7 +37,7 @@ from signalbox.rounds import FIRST_PAUSE_S, pause_after
 MIN_PAUSE_S = 0.1
 RENEWALS_PER_LEASE = 4
 LEAST_LEFT = 0.1
-"""Smallest remaining time of a lease that is believed after a renewal, as a fraction of the lease duration."""
+"""Lower limit for the remaining time that a renewal reports, as a fraction of the lease duration."""
 MAX_PAUSE_S = 30.0
 """Longest pause between rounds in seconds.
 

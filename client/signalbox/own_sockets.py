@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 ABOVE_ALL = 1024
-"""Descriptors of these sockets are below this number, because the sets of select(2) have no larger ones."""
+"""Smallest descriptor that does not fit into the sets of select(2). Descriptors of these sockets are smaller."""
 AT_MOST = 64
 """Number of the highest descriptors that are tried first. Each client needs one."""
 

@@ -166,17 +166,17 @@ class _Sigterm:
         self._notice.close()
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        """Record the signal. No lock is taken, because the interrupted thread may have it.
+        """Record the signal. No lock is taken, because the interrupted thread may hold that lock.
 
         Python calls this handler, and so may a handler that the program sets later."""
         self._received = True
         self._write(_CALLED)
 
     def end_if_received(self) -> None:
-        """End the process by SIGTERM if it has received the signal. Called in the first thread after the release.
+        """End the process by SIGTERM if this signal has arrived. Called in the first thread after the release.
 
-        A call that the signal interrupted may end the program before the thread of this object does. The exit status
-        must then still show the signal."""
+        A call that the signal interrupted may end the program before the thread of this object ends it. The exit status
+        must show the signal even then."""
         if self._received:
             self._end()
 

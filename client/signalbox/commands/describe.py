@@ -237,7 +237,7 @@ def _filled(name: str, table: pb.FlowTable | pb.OtherTable) -> str:
 
 
 def ports_table(switch: pb.Switch, links: Sequence[pb.Link], hosts: Sequence[pb.Host]) -> RenderableType:
-    """Return a table of the ports. ``links``: links that begin or end at the switch; ``hosts``: hosts at it."""
+    """Return a table of the switch's ports. ``links``: links that begin or end at the switch; ``hosts``: its hosts."""
     out = {link.src.port: link for link in links if link.src.dpid == switch.dpid}
     into = {link.dst.port: link for link in links if link.dst.dpid == switch.dpid}
     at = {host.at.port: host.ip for host in hosts}

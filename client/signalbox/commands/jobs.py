@@ -88,8 +88,9 @@ def register_job(
 ) -> None:
     """Announce the jobs that FILE describes, each for the time of its lease.
 
-    The same file again renews the leases. signalbox run --spec FILE renews them while a command runs, signalbox jobs
-    keep while the file exists. The first job that is refused ends the command; stderr names the jobs before it."""
+    To renew the leases, register the same file again. signalbox run --spec FILE renews them while a command runs, and
+    signalbox jobs keep while the file exists. The first job that is refused ends the command; stderr names the jobs
+    that were registered before it."""
 
     def register(spec: JobSpec) -> pb.Job:
         with _take_over_named():

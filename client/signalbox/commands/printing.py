@@ -30,7 +30,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 MOST_ALARMS = 3
 """Largest number of alarms of one kind that have a line each.
 
-More alarms share a line, which names this many subjects."""
+If there are more, the kind has a single line, which names this many subjects."""
 NO_PLAN = "There is no plan yet."
 
 # ---- the fabric

@@ -49,8 +49,8 @@ class Kind:
     - ``places``: function that yields the places of the pods in rank order, from the job's ``spec`` and the names in
       ``signalbox/workers``; it raises ``InvalidInput``
     - ``ranks_per_pod``: function that returns the number of ranks per pod, from the job's ``spec``; 1 by default
-    - ``versions``: versions of the API to watch; empty for the version that the cluster prefers, which may lack this
-      kind"""
+    - ``versions``: versions of the API to watch, if the version that the cluster prefers may lack this kind; else
+      empty"""
 
     name: str
     group: str

@@ -210,7 +210,7 @@ def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
 
 
 def _parts(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, Kind]:
-    """Return for each kind the kind that represents all kinds with the same phase.
+    """Return a representative for each kind of call. Kinds with the same representative have the same phase.
 
     Kinds that overlap on some rank, directly or through other kinds, have the same representative."""
     part = {kind: kind for kind in chain.from_iterable(chain.from_iterable(orders))}

@@ -329,9 +329,9 @@ def _dimensions(picture: Picture) -> Options:
 
 
 def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
-    """Return the marks over the cells of a matrix.
+    """Return the marks over the cells of a matrix, as series of the chart.
 
-    Unknown and broken cables, highlighted links, and the chosen cable."""
+    Marks show unknown loads, cables that are down or drained, highlighted links, and the chosen cable."""
     overlay = {"type": "scatter", "symbol": "rect", "z": 3, "silent": True}
     return [
         {
