@@ -146,7 +146,7 @@ def misplaced_parallelizations(job: JobInFile, data: Mapping[str, Any]) -> Itera
 
 
 def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
-    """Yield a problem for each field that cannot be combined with another one, or that needs a field that is missing."""
+    """Yield a problem for each field that cannot be combined with another one, or that needs a missing one."""
     if "endpoints" in data and "hosts" in data:
         yield FieldProblem("hosts", "give hosts or endpoints, not both")
     elif "endpoints" not in data and "hosts" not in data:
