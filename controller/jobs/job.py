@@ -1,7 +1,7 @@
-"""An accepted job as a frozen snapshot (``Job``), its changing values (``Vitals``), and the pairs that jobs announced.
+"""An accepted job as a frozen snapshot (``Job``), its changing values (``Vitals``), and the pairs of all jobs.
 
-Pairs of addresses are announced by a job, or counted to learn the traffic of a job. A change of one job causes no work
-for the pairs of other jobs.
+A pair (source address, destination address) is announced by a job, or counted to learn the traffic of a job. A change
+of one job causes no work for the pairs of other jobs.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TCP: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323, appendix A). 
 
 
 class Overhead(NamedTuple):
-    """Bytes on the wire per byte of payload, besides the payload itself."""
+    """Bytes on the wire per byte of payload, in addition to the payload itself."""
 
     header: float
-    """Bytes in the direction of the payload."""
+    """Bytes of headers, in the direction of the payload."""
     answer: float
-    """Bytes in the opposite direction."""
+    """Bytes of acknowledgements, in the opposite direction."""
 
 
 OVERHEAD: Mapping[Transport, Overhead] = {
@@ -43,29 +43,31 @@ OVERHEAD: Mapping[Transport, Overhead] = {
 """Overhead of each transport, as port counters and shapers count it.
 
 TCP: Ethernet frames of 1,500 bytes with time stamps, and one acknowledgement per two segments (RFC 1122, 4.2.3.2).
-RoCEv2: a path MTU of 1,024 bytes, and one acknowledgement per message, which is negligible.
-Counters and shapers leave out the preamble, checksum and gap of Ethernet, and so do these numbers."""
+RoCEv2: a path MTU of 1,024 bytes, and one acknowledgement per message, which is negligible. Preamble, checksum and gap
+of Ethernet are not included, because counters and shapers do not count them."""
 
 MEASURED_WINDOW = 16
 """Number of latest iterations over which the mean communication time is computed."""
 
 FIRST_ITERATIONS = 2
-"""Number of first iterations of a job that often take longer than later ones: programs compile and connect in them."""
+"""Number of first iterations of a job, which often take longer than later ones, because programs compile and
+connect."""
 
 NOTICED_S = 10.0
-"""Seconds within which counters show that a job sends another traffic pattern."""
+"""Seconds after which counters must have shown that a job sends another traffic pattern."""
 
 NOTICED_ITERATIONS = 4
-"""Number of iterations within which counters show another traffic pattern, if they take longer than ``NOTICED_S``."""
+"""Number of iterations after which counters must have shown it, if these take longer than ``NOTICED_S``."""
 
 MOST_WAITING = 1000
-"""Largest number of iterations in ``Reported.waiting``; further iterations are not measured."""
+"""Largest number of iterations in ``Reported.waiting``; further ones are ignored."""
 
 
 class Reported(NamedTuple):
     """Iterations that the job has reported.
 
-    An *epoch* lasts while neither the confirmed routes of the job nor the bytes that it is planned with change."""
+    An *epoch* lasts as long as neither the confirmed routes of the job change, nor the bytes for which it is
+    planned."""
 
     iterations: int = 0
     """Number of reported iterations."""
@@ -73,25 +75,25 @@ class Reported(NamedTuple):
     recent_communication_s: tuple[float, ...] = ()
     """Communication times in seconds of the latest iterations that began in the present epoch, oldest first."""
     last_index: int = -1
-    """Highest iteration number; -1 before the first."""
+    """Highest reported iteration number; -1 before the first report."""
     since: float = -math.inf
     """Start of the epoch in monotonic seconds."""
     planned: VirtualLinks | None = None
-    """Virtual links that the job is planned with in this epoch."""
+    """Virtual links for which the job is planned in this epoch."""
     alternates: bool = False
-    """Whether the job changes between traffic patterns, so that recent iterations may belong to another pattern."""
+    """Whether the job alternates between traffic patterns, so that recent iterations may belong to another pattern."""
     waiting: tuple[tuple[float, float], ...] = ()
     """Latest iterations of an alternating job, which may belong to another pattern that counters do not show yet.
 
-    An iteration is a pair: its latest possible end in monotonic seconds, and its communication time in seconds."""
+    Each is a pair: latest possible end of the iteration in monotonic seconds, and communication time in seconds."""
     certain_s: tuple[float, ...] = ()
-    """Communication times in seconds of the latest iterations that belong to the present pattern."""
+    """Communication times in seconds of the latest iterations that certainly belong to the present pattern."""
 
     def and_now(self, new: Sequence[IterationTime], now: float) -> Reported:
-        """Return the state after a report of ``new`` iterations, oldest first, that arrived ``now``.
+        """Return the state after a report of ``new`` iterations, oldest first, that arrived at ``now``.
 
-        The latest of them ended at the reported time, else at most ``REPORT_S`` ago. Times of iterations that may have
-        begun before the epoch are not kept."""
+        The latest iteration ended at the reported time or, without one, at most ``REPORT_S`` ago. Iterations that may
+        have begun before the epoch do not count for the communication times."""
         recent = list[tuple[float, float]]()
         began_at = now - REPORT_S
         for iteration in reversed(new[-MEASURED_WINDOW:]):
@@ -115,12 +117,12 @@ class Reported(NamedTuple):
 
     @property
     def mean_communication_s(self) -> float:
-        """Mean of ``recent_communication_s``, or of ``certain_s`` for a job that alternates; 0 without any."""
+        """Mean of ``recent_communication_s``, or for an alternating job of ``certain_s``, in seconds; 0 if empty."""
         return fmean(self._measured_s) if self._measured_s else 0.0
 
     @property
     def usual_communication_s(self) -> float:
-        """Median of the times in ``mean_communication_s``, without those of ``FIRST_ITERATIONS``; 0 without any."""
+        """Median of the same times, without the ``FIRST_ITERATIONS``, in seconds; 0 if there are none."""
         later = max(0, self.iterations - FIRST_ITERATIONS)
         usual = self._measured_s[-later:] if later else ()
         return median(usual) if usual else 0.0
@@ -141,9 +143,9 @@ class Vitals:
     reported: Reported = field(default_factory=Reported)
 
     def begin_epoch(self, now: float, planned: VirtualLinks | None = None, alternates: bool | None = None) -> None:
-        """Begin an epoch: forget recent times, which belong to other routes or to other bytes than ``planned``.
+        """Begin an epoch: forget recent times, which belong to other routes or other bytes.
 
-        None for ``planned`` or ``alternates`` means that this value has not changed."""
+        ``planned``, ``alternates``: as in ``Reported``; None if unchanged."""
         before = self.reported
         self.reported = Reported(
             before.iterations,
@@ -157,34 +159,34 @@ class Vitals:
 
 @dataclass(frozen=True)
 class Job:
-    """An accepted job. ``vitals`` belongs to the registration, and all snapshots of the job share it."""
+    """An accepted job. All snapshots of one registration share the same ``vitals``."""
 
     registration: Registration
     virtual_links: VirtualLinks
     vitals: Vitals = field(compare=False)
     dividing: Dividing
-    """Ways in which the flows of the job can be divided, with the connections that it has reported."""
+    """Ways to divide the flows of the job into subflows; includes the connections that the job has reported."""
     addresses: frozenset[str]
-    """Addresses of the hosts without which the job is pending.
+    """Addresses of the job's hosts. While one of them is unknown, the job is pending.
 
     These are the addresses of its announced virtual links, or all addresses of an observed job. Measurements do not
     change them."""
     counted: frozenset[Pair] = frozenset()
-    """Pairs of the job's addresses that are counted in addition to its virtual links (``demand``)."""
+    """Pairs that are counted for the job in addition to its virtual links (``demand``)."""
     per_iteration: bool = True
     """Whether the virtual links have the bytes of one iteration; otherwise they have the bytes of one second."""
     phases_known: bool = True
     """Whether the virtual links have the phases of the spec."""
     silent: bool = False
-    """Whether the connections that the job has reported carry nothing yet."""
+    """Whether the job has reported connections that do not carry traffic yet."""
     of_pattern: VirtualLinks | None = None
-    """Virtual links of the current traffic pattern, a part of ``virtual_links``; None if there is only one pattern."""
+    """Virtual links of the present traffic pattern, part of ``virtual_links``; None if the job has only one pattern."""
     idle_phases: frozenset[int] = frozenset()
-    """Phases of ``virtual_links`` in which the current pattern sends nothing; empty if the pattern may change soon."""
+    """Phases of ``virtual_links`` in which the present pattern sends nothing; empty if the pattern may change soon."""
 
     @property
     def sending(self) -> VirtualLinks:
-        """Virtual links of the traffic that the job sends now, with the phases of ``virtual_links``."""
+        """Virtual links for the traffic that the job sends now, with the phases of ``virtual_links``."""
         return self.virtual_links if self.of_pattern is None else self.of_pattern
 
     @property
@@ -220,20 +222,20 @@ class Job:
 
     @property
     def overhead(self) -> Overhead:
-        """Bytes that the job's packets have besides the payload, per byte of it."""
+        """Bytes on the wire in addition to the payload, per byte of payload."""
         return OVERHEAD[self.transport]
 
 
 class Epochs:
-    """Detector of the changes that begin a new epoch of a job (``Reported``): the job is planned with other bytes.
+    """Detector of jobs that are planned for other bytes than before, which begins a new epoch (``Reported``).
 
-    ``core.sending`` begins an epoch when the confirmed routes of a job change."""
+    When confirmed routes of a job change, ``core.sending`` begins an epoch."""
 
     def __init__(self) -> None:
         self._jobs: Mapping[JobId, Job] = {}
 
     def follow(self, jobs: Mapping[JobId, Job], now: float) -> None:
-        """Begin an epoch of each job that is new, or planned with other traffic than at the last call.
+        """Begin an epoch of each job that is new, or planned for other traffic than at the last call.
 
         Earlier iterations of the job cannot be compared with its new ideal time."""
         before, self._jobs = self._jobs, jobs
@@ -254,10 +256,10 @@ def _same(was: Job, job: Job) -> bool:
 
 
 class Announcements:
-    """Pairs of all jobs: pairs that jobs announced, and pairs on which counters found jobs sending.
+    """Pairs of all jobs: pairs that they announced, and pairs on which counters show that they send.
 
     Jobs that report their connections (``dividing.owner`` is set) may share pairs. The jobs of a pair are in the order
-    of ``registered_at``, which a restart does not change."""
+    of ``registered_at``, so that a restart does not change it."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -274,7 +276,7 @@ class Announcements:
         self._remove(job, job.pairs)
 
     def found(self, job: Job, pairs: Iterable[Pair]) -> None:
-        """Record that the job was seen to send on these pairs.
+        """Record that counters show the job sending on these pairs.
 
         The pairs belong to the job until other jobs announce them."""
         if job.dividing.owner:
@@ -286,7 +288,7 @@ class Announcements:
             self._found_of.setdefault(job.id, set()).update(new)
 
     def forget_found(self, job_id: JobId) -> set[Pair]:
-        """Forget the pairs on which a removed or restarted job was ``found``, and return these pairs."""
+        """Forget the pairs that were recorded as ``found`` for a removed or restarted job, and return them."""
         pairs = self._found_of.pop(job_id, set[Pair]())
         self.version += bool(pairs)
         for pair in pairs:
@@ -294,7 +296,7 @@ class Announcements:
         return pairs
 
     def change(self, before: Job, now: Job) -> None:
-        """Replace a job by a new version, perhaps of another registration."""
+        """Replace the job ``before`` by ``now``, which may belong to another registration."""
         same_place = before.registered_at == now.registered_at
         if same_place and bool(before.dividing.owner) is bool(now.dividing.owner):
             self._remove(before, before.pairs - now.pairs)
@@ -326,7 +328,7 @@ class Announcements:
     def owner(self, pair: Pair) -> JobId | None:
         """Return the job that announced the pair, or the reverse pair, and does not report its connections.
 
-        If only the reverse pair is announced, a job that was ``found`` on the pair before has precedence."""
+        If only the reverse pair is announced, a job that was ``found`` on the pair before takes precedence."""
         src, dst = pair
         if job_id := self._alone.get(pair):
             return job_id
@@ -336,7 +338,7 @@ class Announcements:
     def first(self, pair: Pair) -> JobId | None:
         """Return the job that announced the pair and does not report its connections.
 
-        If there is none, return the first registered of the jobs that share the pair."""
+        If there is none, return the job that registered first among those that share the pair."""
         sharing = self._sharing.get(pair, {})
         return self._alone.get(pair) or min(sharing, key=sharing.__getitem__, default=None)
 
@@ -348,7 +350,8 @@ class Announcements:
         return self.first(pair) or self.first((dst, src))
 
     def near(self, pairs: Iterable[Pair]) -> Iterator[tuple[JobId, Pair]]:
-        """Yield the jobs that announced, or were ``found`` on, a pair or its reverse pair, each with that pair."""
+        """Yield (job, pair) for these pairs and their reverse pairs: jobs that announced a pair or were ``found`` on
+        it."""
         for src, dst in pairs:
             for pair in ((src, dst), (dst, src)):
                 if job_id := self._alone.get(pair):
@@ -360,13 +363,13 @@ class Announcements:
 
 
 MANY = 20_000
-"""Largest number of pairs that are examined one by one, which takes 5 ms."""
+"""Largest number of pairs that are examined one by one; this takes 5 ms."""
 
 
 def pairs_within(spec: JobSpec) -> list[Pair]:
-    """Return all pairs of addresses that the job's transfers can have: between first NICs, and within each rail.
+    """Return all pairs between which the job may send: between the first NICs of hosts, and within each rail.
 
-    There can be more than a hundred million pairs, so call ``count_pairs`` first."""
+    Call ``count_pairs`` first, since there may be more than a hundred million pairs."""
     return [pair for addresses in _nics(spec) for pair in permutations(sorted(addresses), 2)]
 
 
@@ -405,10 +408,10 @@ def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
 
 
 def pairs_to_count(job: Job, announced: Announcements, known: Iterable[Pair], learning: bool) -> dict[Pair, None]:
-    """Return the ``known`` pairs, then their reverse pairs and, if ``learning``, then the pairs to learn.
+    """Return the ``known`` pairs, their reverse pairs and, if ``learning``, the pairs to learn, in this order.
 
-    If the job does not report its connections, pairs of other jobs are left out, because the rules of these pairs count
-    for the other jobs."""
+    Pairs of other jobs are left out, unless the job reports its connections, because their rules count for the other
+    jobs."""
     pairs = dict.fromkeys(known)
     pairs |= {(dst, src): None for src, dst in pairs}
     own = job.pairs

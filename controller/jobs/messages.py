@@ -1,9 +1,9 @@
 """Requests of jobs, registrations and their ends, and the state that the controller saves.
 
-``Ends`` owns the latest ends. An end is *final* when it cannot be undone any more: a deregistration is final when it is
-on disk. In: each end when it happens, and again when it is final; after a restart, the saved ends. Out: the end of a
-registration, for its owner and for a client that repeats its request; the final ends, for everybody; and the ends to
-save for a restart.
+``Ends`` owns the latest ends of registrations. An end is *final* when it cannot be undone any more: a deregistration is
+final when it is on disk. In: each end when it happens, and again when it is final; after a restart, the saved ends.
+Out: the end of a registration, for its owner and for a client that repeats its request; the final ends, for all
+callers; the ends to save for a restart.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_NAMED = 8
 
 @dataclass(frozen=True)
 class HostPrefixes:
-    """Hosts of a tenant: the addresses within any of these prefixes.
+    """Hosts of a tenant: the addresses within at least one of these prefixes.
 
     The time to check an address grows with the number of different prefix lengths, not with the number of prefixes."""
 
@@ -46,7 +46,7 @@ class HostPrefixes:
 
     @cached_property
     def _networks(self) -> Mapping[tuple[int, int], set[int]]:
-        """Network parts of the prefixes, by IP version and number of host bits."""
+        """Network numbers of the prefixes, by IP version and number of host bits."""
         found: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         for prefix in self.prefixes:
             host_bits = prefix.max_prefixlen - prefix.prefixlen
@@ -67,13 +67,13 @@ class HostPrefixes:
 
 
 MAX_ENDS = 10_000
-"""Largest number of ends that are kept."""
+"""Largest number of ends in memory."""
 MAX_SAVED = 1000
-"""Largest number of ends that are kept on disk."""
+"""Largest number of ends on disk."""
 
 
 class EndReason(StrEnum):
-    """Reason why a registration ended; ``taken_over``: a new registration of the same job has replaced it."""
+    """Reason why a registration ended. ``taken_over``: a new registration of the same job has replaced it."""
 
     DEREGISTERED = "deregistered"
     LEASE_RAN_OUT = "lease_ran_out"
@@ -94,7 +94,9 @@ class JobEnd:
     """Id of the request that made the registration; empty for a request without an id."""
 
     def error(self, id_in_use: bool = False) -> NotFound:
-        """Return the error for a call about this end. ``id_in_use``: whether another registration has the job id."""
+        """Return the error for a call that names this registration.
+
+        ``id_in_use``: whether another one has the job id."""
         text, reason = _WORDS[self.reason]
         more = "; another registration has the id now" if id_in_use and self.reason is not EndReason.TAKEN_OVER else ""
         return NotFound(text.format(job=self.job_id) + more, reason, {"jobId": self.job_id})
@@ -138,7 +140,7 @@ class Ends:
             self._forget(next(iter(self._of_uid)))
 
     def take_back(self, uid: str) -> None:
-        """Forget an end, because the registration continues."""
+        """Forget an end, because the registration was restored."""
         if uid in self._of_uid:
             self._forget(uid)
 
@@ -152,7 +154,7 @@ class Ends:
         self.totals = MappingProxyType(totals)
 
     def take_saved(self, ends: Iterable[JobEnd]) -> None:
-        """Record the ends from before a restart, oldest first."""
+        """Record the saved ends after a restart, oldest first."""
         for end in ends:
             self.add(end)
             self._certain.append(end)
@@ -166,16 +168,16 @@ class Ends:
         return self._snapshot
 
     def of(self, job_id: JobId, uid: str | None) -> JobEnd | None:
-        """Return the end of the registration ``uid`` of the job; None if it is not known to have ended."""
+        """Return the end of the job's registration ``uid``; None if no end of it is known."""
         end = self._of_uid.get(uid) if uid else None
         return end if end and end.job_id == job_id else None
 
     def of_request(self, job_id: JobId, tenant: str, request_id: str) -> JobEnd | None:
-        """Return the end of the registration that this request of the tenant made."""
+        """Return the end of the registration that the tenant made with this request."""
         return self._of_request.get((job_id, tenant, request_id))
 
     def latest(self, job_id: JobId) -> JobEnd | None:
-        """Return the end of the job's latest registration that has ended."""
+        """Return the latest end of a registration of the job."""
         return self.of(job_id, self._latest.get(job_id))
 
     def _save_no_more(self, uid: str) -> None:
@@ -196,9 +198,9 @@ def _request(end: JobEnd) -> tuple[JobId, str, str]:
 
 
 def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_use: bool) -> NotFound:
-    """Return the error for a call about a missing registration; ``uid`` None means any registration of the job.
+    """Return the error for a call that names a missing registration. ``uid``: None for any registration of the job.
 
-    The error says how this registration ended, or the latest one of the job. ``ends``: oldest first. ``id_in_use``:
+    The error says how this registration, or the latest one of the job, ended. ``ends``: oldest first. ``id_in_use``:
     whether another registration has the job id."""
     of_job = (end for end in reversed(ends) if end.job_id == job_id and uid in (None, end.uid))
     end = next(of_job, None)
@@ -211,27 +213,27 @@ def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_us
 
 
 def ends_since(before: tuple[JobEnd, ...], now: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
-    """Return the ends in ``now`` that follow the last end in ``before``; all ends if that end is not in ``now``."""
+    """Return the ends in ``now`` after the last end of ``before``; all of ``now`` if it does not have that end."""
     last = before[-1] if before else None
     new = list(takewhile(lambda end: end is not last, reversed(now)))
     return tuple(reversed(new))
 
 
 def new_uid() -> str:
-    """Return a new uid of a registration. The core never calls this function: uids arrive with the messages."""
+    """Return a new uid for a registration. The core does not call this function, but gets uids in messages."""
     return str(uuid.uuid4())
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Limits of a tenant; None where only the limits of the controller apply."""
+    """Limits of a tenant. None: only the limits of the controller apply."""
 
     max_jobs: int | None = None
     max_virtual_links: int | None = None
     max_learning_rules: int | None = None
     """Largest number of pairs of hosts that are counted to learn the tenant's observed jobs."""
     hosts: HostPrefixes | None = None
-    """Hosts that the tenant's jobs may name; None for any."""
+    """Hosts that the tenant's jobs may name; None for all."""
 
 
 NO_QUOTA = Quota()
@@ -239,10 +241,10 @@ NO_QUOTA = Quota()
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """Decision of an extension (``core.messages``) on how a job runs, such as on its parallelization and circuits."""
+    """Decision of an extension (``core.messages``) about a job, such as its parallelization and circuits."""
 
     runs: JobSpec
-    """Spec of the traffic that the job sends when it runs with this arrangement."""
+    """Spec of the traffic that the job sends with this arrangement."""
     details: Mapping[str, Any]
     """Further decisions of the extension, as JSON; only the extension reads them."""
 
@@ -260,13 +262,13 @@ class Registration:
 
     spec: JobSpec
     uid: str = field(default_factory=new_uid)
-    """Unique id; a later registration of the same job has another id."""
+    """Unique id of the registration; a later registration of the same job has another one."""
     tenant: str = ""
     """Tenant that owns the registration; empty without identities."""
     registered_at: float = field(default_factory=time.time)
     """Time of the registration in seconds since 1970."""
     request_id: str = field(default="", repr=False)
-    """Id that the caller chose for its request, else empty. A caller that repeats this id counts as the owner."""
+    """Id that the caller chose for its request, or empty. A caller that repeats this id counts as the owner."""
     arrangement: Arrangement | None = None
     """Arrangement that the extension has chosen for the job; None if there is none, or none yet."""
     revision: int = 1
@@ -308,9 +310,9 @@ class RegisterJob:
     quota: Quota = NO_QUOTA
     """Quota of the tenant."""
     links: VirtualLinks | None = field(default=None, compare=False)
-    """Virtual links of the spec; None if the control loop must make them when it accepts the job.
+    """Virtual links of the spec; None if the control loop must compute them when it accepts the job.
 
-    Making the links of the largest specs blocks the control loop for several tenths of a second."""
+    For the largest specs, this blocks the control loop for several tenths of a second."""
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
     @property
@@ -323,15 +325,16 @@ class UpdateJob:
     """Replace the spec of one job."""
 
     spec: JobSpec
-    """New spec, complete."""
+    """The complete new spec."""
     revisions: frozenset[int] = frozenset()
-    """Revisions that must equal the job's present one: that in the request, and that whose fields are kept."""
+    """Revisions that must all equal the job's present one: the one that the request names, and the one whose fields are
+    kept."""
     owner: str | None = None
     """Uid of the registration whose lease token the caller has."""
     links: VirtualLinks | None = field(default=None, compare=False)
     """Virtual links of the spec, as in ``RegisterJob``."""
     entry: str = ""
-    """Path of the update in a request with several (``jobs[1]``), for errors; empty in other requests."""
+    """Path of the update in errors, such as ``jobs[1]``; empty if the request has only one update."""
 
     @property
     def job_id(self) -> JobId:
@@ -340,7 +343,7 @@ class UpdateJob:
 
 @dataclass(frozen=True, slots=True)
 class UpdateJobs:
-    """Update several jobs, all or none. The reply has the uids of the registrations, in the same order."""
+    """Update several jobs, all or none. The reply is the uids of the registrations, in the same order."""
 
     updates: tuple[UpdateJob, ...]
     quota: Quota = NO_QUOTA
@@ -349,7 +352,7 @@ class UpdateJobs:
 
 @dataclass(frozen=True, slots=True)
 class DeregisterJob:
-    """End a job."""
+    """End the registration of a job."""
 
     job_id: JobId
     owner: str | None = None
@@ -373,7 +376,7 @@ class RenewLease:
 
 @dataclass(frozen=True, slots=True)
 class ReportIterations:
-    """Report times of iterations. The reply is the number of new iterations."""
+    """Report times of iterations. The reply is the number of iterations that were not reported before."""
 
     job_id: JobId
     iterations: tuple[IterationTime, ...]
@@ -402,11 +405,11 @@ class SavedState:
     jobs: Mapping[JobId, Registration] = field(default_factory=dict)
     """Accepted jobs."""
     mode: Mode | None = None
-    """Mode that was set last; None if the configured mode is used."""
+    """Mode that an operator has set last; None if the configured mode is used."""
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
-    """Shares of the subflows, by split flow (source, destination); rules on switches do not contain the shares."""
+    """Shares of the subflows, by split flow (source, destination). They are saved because rules do not contain them."""
     measured: Mapping[JobId, VirtualLinks] = field(default_factory=dict)
-    """Virtual links of jobs that are planned with other virtual links than their specs have."""
+    """Virtual links of jobs that are planned for measured traffic, and not for the virtual links of their specs."""
     connections: Mapping[JobId, frozenset[Connected]] = field(default_factory=dict)
     """Connections that jobs have reported."""
     ends: Mapping[str, JobEnd] = field(default_factory=dict)
@@ -423,7 +426,7 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True)
 class SaveState:
-    """Write changed records to the state directory."""
+    """Command to write changed records to the store."""
 
     state: SavedState
     """Complete state after the changes."""

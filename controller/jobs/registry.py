@@ -1,8 +1,8 @@
 """Accepted jobs: their specs, owners, virtual links, leases and reported times.
 
-A job belongs to one registration, identified by its uid. A caller is known by the uid of the registration whose lease
-token it has (``owner``), and may change only that registration. A renewal or a report changes the job's ``Vitals``
-only, so the ``Job`` and the mapping of all jobs stay the same objects. Times are monotonic seconds.
+A job belongs to one registration, identified by its uid. A caller may change only the registration whose lease token it
+has; ``owner`` is the uid of this registration. A renewal or a report changes only the job's ``Vitals``, so the ``Job``
+and the mapping of all jobs stay the same objects. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ log = structlog.get_logger(__name__)
 
 
 class Known(NamedTuple):
-    """The job with an id, and the connections that it has reported; the job is None if there is no such job."""
+    """A job (None if it does not exist), and the connections that it has reported."""
 
     job: Job | None
     reports: Reports
@@ -82,9 +82,9 @@ class JobRegistry:
         self.max_jobs = max_jobs
         self.max_virtual_links = max_virtual_links
         self._look_at = math.inf
-        """Time in monotonic seconds before which no lease ends; renewals only move ends to later times."""
+        """Time in monotonic seconds before which no lease ends."""
         self.jobs: Mapping[JobId, Job] = SharedMap()
-        """Accepted jobs, a snapshot that each change replaces."""
+        """Accepted jobs; a new mapping on each change."""
         self.ends = Ends()
         """Ends of registrations."""
         self.communication_times = Histogram()
@@ -94,23 +94,23 @@ class JobRegistry:
         self._connections = ReportedConnections()
 
     def take_limits(self, max_jobs: int, max_virtual_links: int) -> None:
-        """Set the limits for new and changed jobs. Registered jobs stay."""
+        """Set the limits for new and changed jobs. Jobs that are registered already stay."""
         self.max_jobs, self.max_virtual_links = max_jobs, max_virtual_links
 
     def register(self, request: RegisterJob, now: float) -> Job:
         """Accept a job and return it.
 
-        If a job with the same id and spec exists, and the caller is its owner or repeats its request, its lease is
-        renewed. If the caller takes the job over, the existing registration ends and a new one begins. Connections that
-        the existing registration reported are then forgotten, because a restarted program has other ports.
+        If a job with the same id and spec exists, and the caller is its owner or repeats its request, the lease is
+        renewed. If the caller takes the job over, the existing registration ends, and a new one begins without the
+        reported connections, because a restarted program has other ports.
 
         Errors:
-        - ``NotFound`` when the request repeats the request of a registration that has ended.
+        - ``NotFound`` when the request is a repetition, and its registration has ended.
         - ``InvalidInput``; see ``collectives.check``.
         - ``AlreadyExists`` when another registration has the id.
         - ``Conflict`` when another job announces one of the pairs of this job.
         - ``HostNotAllowed`` for a host that the tenant may not use.
-        - ``Exhausted`` beyond ``max_jobs``, ``max_virtual_links`` or the quota."""
+        - ``Exhausted`` when ``max_jobs``, ``max_virtual_links`` or the quota would be exceeded."""
         new, held = request.registration, self.jobs.get(request.registration.job_id)
         if end := self.ends.of_request(new.job_id, new.tenant, new.request_id):
             raise end.error(id_in_use=held is not None)
@@ -133,10 +133,10 @@ class JobRegistry:
         return change.job
 
     def take_saved(self, saved: SavedState, now: float) -> list[str]:
-        """Accept the jobs from before a restart with full leases, record the saved ends, and return the problems.
+        """Accept the saved jobs after a restart, with full leases, record the saved ends, and return the problems.
 
-        Each problem names its job. If there is any problem, the registry must not be used. Saved connections that are
-        not acceptable any more do not prevent a start: they are forgotten, with a warning in the log."""
+        Each problem names its job. After a problem, the registry must not be used. Saved connections that cannot be
+        accepted any more are no problem: they are forgotten, with a warning in the log."""
         problems = []
         self.ends.take_saved(saved.ends.values())
         self.jobs = jobs = dict[JobId, Job]()  # changed in place: a copy for each job would take seconds
@@ -157,14 +157,15 @@ class JobRegistry:
     def update(self, updates: Sequence[UpdateJob], quota: Quota = NO_QUOTA) -> tuple[Job, ...]:
         """Replace the specs of jobs, all or none, and return the jobs.
 
-        Only the result is checked, so that jobs may exchange pairs. Leases continue. Reported connections between
-        addresses that remain are kept. A job that sends the same traffic keeps its arrangement.
+        The jobs are checked as they are after all updates, so that they may exchange pairs. Leases continue. Reported
+        connections between remaining addresses are kept. A job that sends the same traffic as before keeps its
+        arrangement.
 
         Errors, which name the entry:
-        - ``InvalidInput``; see ``collectives.check``. Also for a job that is named twice.
+        - ``InvalidInput`` as in ``collectives.check``, and for a job that is named twice.
         - ``NotFound`` and ``WrongLeaseToken``.
         - ``Conflict``, ``HostNotAllowed`` and ``Exhausted``, as ``register``.
-        - ``ConcurrentUpdate`` when a job to be changed has another revision by now."""
+        - ``ConcurrentUpdate`` when a job does not have the required revision any more."""
         wanted: dict[JobId, Wanted] = {}
         named: dict[JobId, str] = {}
         for update in updates:
@@ -181,7 +182,7 @@ class JobRegistry:
         return tuple(self.jobs[job_id] for job_id in named)
 
     def arrange(self, job: Job, arrangement: Arrangement) -> None:
-        """Set the arrangement of the job; from now on, the job has the traffic of the arrangement.
+        """Set the arrangement of the job, and make its traffic that of the arrangement.
 
         Raises the errors of ``update``."""
         reports = self._connections.of(job.id)
@@ -190,10 +191,10 @@ class JobRegistry:
     def deregister(
         self, job_id: JobId, owner: str | None, ended_at: float, force: bool = False, tenant: str = ""
     ) -> JobEnd | None:
-        """End a job and return the end, which is not final yet; None if the caller has already deregistered the job.
+        """End a job, and return the end, which is not final yet; None if the caller has already ended the job.
 
-        ``ended_at``: seconds since 1970. ``force``: end the job whoever owns it, if it belongs to ``tenant`` or
-        ``tenant`` is empty. Raises ``NotFound`` and ``WrongLeaseToken``."""
+        ``ended_at``: seconds since 1970. ``force``: whether to end the job even if the caller is not its owner; it must
+        belong to ``tenant``, unless that is empty. Raises ``NotFound`` and ``WrongLeaseToken``."""
         job = self.jobs.get(job_id) if force else None
         if job and tenant not in ("", job.registration.tenant):
             raise no_such_job(job_id)
@@ -214,9 +215,9 @@ class JobRegistry:
         return job.spec.lease_s
 
     def begin_lease(self, job_id: JobId, uid: str, now: float) -> None:
-        """Start the lease of a registration anew, if the registration still exists.
+        """Restart the lease of a registration, if the registration still exists.
 
-        Called when the registration is on disk: writing it may take longer than the lease lasts."""
+        Called when the registration is on disk, because writing it may take longer than the lease lasts."""
         job = self.jobs.get(job_id)
         if job and job.uid == uid:
             self._begin_lease(job, now)
@@ -245,17 +246,17 @@ class JobRegistry:
         quota: Quota = NO_QUOTA,
         places: Places = NO_PLACES,
     ) -> Job:
-        """Record all connections of one address of the job and return the job.
+        """Record all connections of one address of the job, in place of earlier ones, and return the job.
 
         A connection is (source address and port, destination address and port) and carries bytes both ways. ``places``:
         index of each connection in the request, for errors.
 
         Errors:
         - ``NotFound`` and ``WrongLeaseToken``.
-        - ``NotAnnounced`` when the spec does not announce such reports.
-        - ``Conflict`` when another job has reported one of the connections; then no connection is recorded.
+        - ``NotAnnounced`` when the spec does not announce that connections are reported.
+        - ``Conflict`` when another job has reported one of the connections.
         - ``InvalidInput`` for addresses that are not the job's, and for too many connections.
-        - ``Exhausted`` beyond the quota, which counts pairs with connections of an observed job."""
+        - ``Exhausted`` when the quota would be exceeded, in which pairs with connections of an observed job count."""
         job = self.owned(job_id, owner)
         if self._connections.of(job_id).get(address) == reported:
             return job
@@ -265,7 +266,7 @@ class JobRegistry:
 
     @property
     def connections(self) -> dict[JobId, frozenset[Connected]]:
-        """Connections of the jobs that have reported any, to be saved for a restart."""
+        """Reported connections by job, to be saved for a restart."""
         return self._connections.all
 
     def _begin_lease(self, job: Job, now: float) -> None:
@@ -278,10 +279,10 @@ class JobRegistry:
             job.vitals.lease_ends_at = max(job.vitals.lease_ends_at, now + job.spec.lease_s)
 
     def expire(self, now: float, ended_at: float, unsaved: Container[JobId] = ()) -> tuple[JobId, ...]:
-        """Remove the jobs whose lease has ended and return their ids, sorted.
+        """Remove the jobs whose lease has ended, and return their ids, sorted.
 
-        ``ended_at``: now in seconds since 1970. ``unsaved``: jobs with a change that may still be undone. Their leases
-        restart instead."""
+        ``ended_at``: the present time in seconds since 1970. ``unsaved``: jobs with a change that may still be undone;
+        their leases are restarted instead."""
         if now < self._look_at:
             return ()
         over = [job for job in self.jobs.values() if job.vitals.lease_ends_at <= now]
@@ -299,10 +300,10 @@ class JobRegistry:
         return tuple(sorted(job.id for job in ended))
 
     def owned(self, job_id: JobId, owner: str | None) -> Job:
-        """Return the job for the owner of its registration.
+        """Return the job if ``owner`` is the uid of its registration.
 
-        Raises ``WrongLeaseToken`` and ``NotFound``. The text of ``NotFound`` says how the caller's registration ended,
-        or the latest registration of the job."""
+        Raises ``WrongLeaseToken`` and ``NotFound``. The text of ``NotFound`` says how the caller's registration, or
+        else the latest one of the job, ended."""
         job = self.jobs.get(job_id)
         if job and job.uid == owner:
             return job
@@ -316,9 +317,9 @@ class JobRegistry:
         raise no_such_job(job_id)
 
     def _new(self, registration: Registration, now: float, links: VirtualLinks | None = None) -> Wanted:
-        """Return a registration, whose id no accepted job has, as a requested job.
+        """Return the requested job of a registration. No accepted job may have its id.
 
-        Raises ``Exhausted`` when ``max_jobs`` jobs are registered already."""
+        Raises ``Exhausted`` if ``max_jobs`` jobs are already registered."""
         if len(self.jobs) >= self.max_jobs:
             about = limit_reached("jobs.max_jobs", self.max_jobs, len(self.jobs), 1)
             jobs = "1 job is" if self.max_jobs == 1 else f"{self.max_jobs} jobs are"
@@ -326,10 +327,11 @@ class JobRegistry:
         return Wanted(None, registration, Vitals(now + registration.spec.lease_s), links)
 
     def _judged(self, wanted: Sequence[Wanted], quota: Quota) -> list[JobReplacement]:
-        """Return each requested job with the job that it replaces. No two requested jobs may have the same id.
+        """Check the requested jobs, and return each with the job that it replaces. Their ids must differ.
 
-        Raises ``InvalidInput``; ``HostNotAllowed`` for a host that the tenant may not use; ``Exhausted`` beyond
-        ``max_virtual_links`` or the quota; and ``Conflict`` when two jobs would announce the same pair."""
+        Raises ``InvalidInput``; ``HostNotAllowed`` for a host that the tenant may not use; ``Exhausted`` if
+        ``max_virtual_links`` or the quota would be exceeded; and ``Conflict`` if two jobs would announce the same
+        pair."""
         refuse_foreign_hosts(quota.hosts, wanted)
         refuse_too_large(self.max_virtual_links, self._size, wanted)
         changes = [JobReplacement(one.held, new_job(one), one.entry) for one in wanted]
@@ -345,8 +347,8 @@ class JobRegistry:
     def restore(self, before: Mapping[JobId, Known], now: float = 0.0) -> None:
         """Restore these jobs to a former state.
 
-        The caller must ensure that no other job has announced their pairs since then. A job whose lease has ended since
-        then stays removed. The leases of the restored jobs restart, because renewals may have been refused."""
+        No other job may have announced their pairs since then. A job whose lease has ended meanwhile stays removed. The
+        leases of the restored jobs restart, because renewals may have been refused."""
         self._remove([self.jobs[job_id] for job_id in before if job_id in self.jobs])
         back = dict[JobId, Job | None]()
         for job_id, (job, reports) in before.items():

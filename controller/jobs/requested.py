@@ -1,9 +1,9 @@
 """Requested jobs and reported connections, and their checks against all accepted jobs.
 
-In: the jobs that one registration, update or take-over requests, as one set, and the open connections of one address of
-a job. Out: the new jobs, and both directions of every connection by pair of addresses; or an error, for example
-``Exhausted`` with the limit and the present use. The jobs are checked as they are after the request, so that jobs of
-one set may exchange pairs. A connection belongs to one job only.
+In: all jobs that one request registers, changes or takes over, or the open connections of one address of a job. Out:
+the new jobs, and both directions of every connection by pair of addresses; or an error, for example ``Exhausted`` with
+the limit and the present use. The jobs are checked as they are after the request, so that jobs of one request may
+exchange pairs. A connection belongs to only one job.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, ROCE_PORT, JobId, JobSpec, Tr
 from signalbox.jobs.subflows import Connection, Connections, Dividing, Pair
 
 MAX_CONNECTIONS = 4_096
-"""Largest number of connections of one job; a connection that both ends report counts twice.
+"""Largest number of connections of one job. A connection that both of its ends report counts twice.
 
-All rules of a job are derived at once: with this many connections, that blocks the control loop for half a second."""
+The rules of a job with this many connections, which are derived at once, block the control loop for half a second."""
 
 MAX_NAMED = 4
 """Largest number of problems that an error names."""
 
 Reports = Mapping[str, frozenset[Connected]]
-"""Connections by the address that reported them, which is their source."""
+"""Connections by the address that reported them; this address is their source."""
 
 NO_REPORTS: Reports = {}
 
 _Key = tuple[bool, str, int, str, int]
-"""Identity of a connection: whether it is RoCEv2, and its two ends."""
+"""Identity of a connection: whether its transport is RoCEv2, and its two ends."""
 
 Places = Mapping[Connected, int]
-"""Index of each connection in the list of the request, from 0."""
+"""Index of each connection in the list of the request, counted from 0."""
 
 NO_PLACES: Places = {}
 
 NAMES_OF_LINK = 8
-"""Number of addresses, ranks and group names that take about as much memory as one virtual link."""
+"""Number of addresses, ranks and group names that together take about as much memory as one virtual link."""
 
 _LEARNT = "pairs of hosts that are counted for observed jobs"
 
@@ -62,7 +62,7 @@ class Wanted(NamedTuple):
     reports: Reports = NO_REPORTS
     """Reported connections that the job keeps, by reporting address."""
     entry: str = ""
-    """Path in the request; see ``UpdateJob``."""
+    """Path of the job in the request; see ``UpdateJob``."""
 
     @classmethod
     def of_update(cls, update: UpdateJob, held: Job, reports: Reports) -> Wanted:
@@ -88,7 +88,7 @@ class JobReplacement(NamedTuple):
 
 
 def refuse_stale(update: UpdateJob, job: Job) -> None:
-    """Raise ``ConcurrentUpdate`` when the job's revision is not the one that the update was made from."""
+    """Raise ``ConcurrentUpdate`` unless the job has the revisions that the update requires."""
     now = job.registration.revision
     if stale := update.revisions - {now}:
         raise ConcurrentUpdate(
@@ -99,9 +99,9 @@ def refuse_stale(update: UpdateJob, job: Job) -> None:
 
 
 def refuse_foreign_hosts(hosts: HostPrefixes | None, wanted: Sequence[Wanted]) -> None:
-    """Raise ``HostNotAllowed`` for the first job that names a host outside ``hosts``; None allows every host.
+    """Raise ``HostNotAllowed`` for the first job that names a host outside of ``hosts``; None allows all hosts.
 
-    A registration may keep hosts that it names already, because they were accepted before the prefixes changed."""
+    A registration may keep hosts that were accepted before the prefixes of the tenant changed."""
     if hosts is None:
         return
     for one in wanted:
@@ -117,7 +117,7 @@ def refuse_foreign_hosts(hosts: HostPrefixes | None, wanted: Sequence[Wanted]) -
 
 
 def _foreign(wanted: Wanted, hosts: HostPrefixes) -> list[str]:
-    """Return the hosts that the job would newly name and that are not in ``hosts``, in the order of the spec."""
+    """Return the hosts outside of ``hosts`` that the job did not name before, in the order of the spec."""
     held, registration = wanted.held, wanted.registration
     named = held.spec.addresses if held and held.uid == registration.uid else frozenset[str]()
     rails = (rail.endpoints for rail in registration.spec.rails)
@@ -126,9 +126,9 @@ def _foreign(wanted: Wanted, hosts: HostPrefixes) -> list[str]:
 
 
 def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
-    """Raise ``Exhausted`` when all jobs together would exceed the limit. ``have``: present ``size`` of all jobs.
+    """Raise ``Exhausted`` if all jobs together would exceed the limit. ``have``: present ``size`` of all jobs.
 
-    Virtual links are counted without making them, because the links of one small request can take megabytes."""
+    Virtual links are counted without computing them, because a small request may result in megabytes of links."""
     grown = 0
     # first job that needs more than it had: its links or connections in words, their number, and its size
     larger: tuple[Wanted, str, int, int] | None = None
@@ -159,7 +159,7 @@ def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
 
 
 def new_job(wanted: Wanted) -> Job:
-    """Return the ``Job`` for a requested job; virtual links that are equal to the present ones stay the same object.
+    """Return the ``Job`` for a requested job. Virtual links that equal the present ones stay the same object.
 
     Raises ``InvalidInput``."""
     held, spec, links = wanted.held, wanted.registration.runs, wanted.links
@@ -176,8 +176,8 @@ def new_job(wanted: Wanted) -> Job:
 def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[JobReplacement]) -> None:
     """Raise ``Exhausted`` when the jobs of a tenant would exceed its quota after the changes.
 
-    ``others``: jobs that do not change. ``changes``: jobs of one tenant. Changes that do not increase the use of a
-    resource are allowed even above its quota."""
+    ``others``: jobs that do not change. ``changes``: jobs of one tenant. A change that does not increase the use of a
+    resource is allowed even if the use is above the quota."""
     if quota == NO_QUOTA or not changes:
         return
     tenant = changes[0].job.registration.tenant
@@ -210,9 +210,9 @@ def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[Job
 def refuse_pairs_of_others(
     changes: Sequence[JobReplacement], announced_by: Mapping[Pair, JobId], jobs: Mapping[JobId, Job]
 ) -> None:
-    """Raise ``Conflict`` for the first change whose job announces a pair of an unchanged job or of an earlier change.
+    """Raise ``Conflict`` for the first changed job with a pair of an unchanged job, or of an earlier changed one.
 
-    ``announced_by``: job that announces each pair now; jobs that may share pairs (``Dividing.owner``) are left out."""
+    ``announced_by``: present job of each pair. Jobs that may share pairs (``Dividing.owner``) are left out."""
     changed = {change.job.id for change in changes}
     announced: dict[Pair, Job] = {}
     for held, job, entry in changes:
@@ -249,7 +249,7 @@ def links_of(job: Job) -> int:
 
 
 def size(spec: JobSpec, links: int) -> int:
-    """Return the memory that a job takes, as a number of virtual links. ``links``: number of its virtual links.
+    """Return the memory that a job takes, in units of a virtual link. ``links``: number of its virtual links.
 
     A large spec may have few links. The size therefore includes its addresses and names, and the groups, collectives,
     transfers and computing times of all its parallelizations."""
@@ -263,7 +263,7 @@ def size(spec: JobSpec, links: int) -> int:
 
 
 def limit_reached(name: str, limit: int, used: int, wanted: int) -> dict[str, object]:
-    """Return the details of an error about a limit, for programs."""
+    """Return machine-readable details for an error about a limit."""
     return {"limit": name, "limitValue": limit, "used": used, "wanted": wanted}
 
 
@@ -289,7 +289,7 @@ class ReportedConnections:
 
     @property
     def all(self) -> dict[JobId, frozenset[Connected]]:
-        """All connections of each job that has reported any."""
+        """Reported connections by job, for each job that has reported any."""
         return {job_id: frozenset[Connected]().union(*reports.values()) for job_id, reports in self._of_job.items()}
 
     def put(self, job_id: JobId, transport: Transport, reports: Reports) -> None:
@@ -307,7 +307,7 @@ class ReportedConnections:
             del self._holder[key]
 
     def taken(self, job: Job, new: Reports, places: Places) -> list[tuple[Connected, JobId]]:
-        """Return the connections in ``new`` that another job has reported, each with that job, in request order."""
+        """Return the connections in ``new`` that other jobs have reported, each with that job, in request order."""
         reported = chain.from_iterable(new.values())
         holders = ((one, self._holder.get(_key(one, job.transport), job.id)) for one in reported)
         taken = [(one, holder) for one, holder in holders if holder != job.id]
@@ -338,9 +338,9 @@ def misfits(job: Job, new: Reports, total: int, places: Places) -> Iterator[Fiel
 def refuse_connections_of_others(
     job: Job, taken: Sequence[tuple[Connected, JobId]], places: Places, jobs: Mapping[JobId, Job]
 ) -> None:
-    """Raise ``Conflict`` if other jobs have reported connections that ``job`` reports now.
+    """Raise ``Conflict`` if other jobs have already reported connections that ``job`` now reports.
 
-    ``taken``: these connections, each with the job that reported it first; the error names the first of them."""
+    ``taken``: these connections, each with the other job. The error names the first connection."""
     if not taken:
         return
     one, holder = taken[0]
@@ -354,7 +354,7 @@ def refuse_connections_of_others(
 
 
 def named(job: Job, other: Job) -> tuple[str, dict[str, object]]:
-    """Return the name of the other job for an error about ``job``: in words, and as details for programs.
+    """Return the name of the other job, for an error about ``job``: in words, and as machine-readable details.
 
     A tenant does not learn the names of other tenants' jobs."""
     if job.registration.tenant in ("", other.registration.tenant):
@@ -363,7 +363,7 @@ def named(job: Job, other: Job) -> tuple[str, dict[str, object]]:
 
 
 def path_of(connection: Connected, places: Places) -> str:
-    """Return the path of a connection in the request; for a saved connection, the path of the list."""
+    """Return the path of a connection in the request, for errors; for a saved connection, the path of the list."""
     return f"connections[{places[connection]}]" if connection in places else "connections"
 
 
@@ -385,9 +385,9 @@ def among(addresses: Set[str], reports: Reports) -> Reports:
 
 
 def by_pair(reports: Reports, transport: Transport) -> Connections:
-    """Return both directions of every connection by pair of addresses, even if only one end reported it.
+    """Return both directions of every connection, by pair of addresses, even if only one end has reported it.
 
-    The two ends of a RoCEv2 queue pair send from the same port, which they derive from one flow label."""
+    Both ends of a RoCEv2 queue pair send from the same source port, which they derive from one flow label."""
     found: defaultdict[Pair, set[Connection]] = defaultdict(set)
     for src, src_port, dst, dst_port in chain.from_iterable(reports.values()):
         there = Connection(src_port, dst_port)
@@ -397,7 +397,7 @@ def by_pair(reports: Reports, transport: Transport) -> Connections:
 
 
 def count(connections: Connections) -> int:
-    """Return the number of connections. Each connection is listed in both directions, and counts once."""
+    """Return the number of connections. Each is listed in both directions, but counts once."""
     return sum(map(len, connections.values())) // 2
 
 
@@ -412,7 +412,7 @@ def with_connections(job: Job, reports: Reports) -> Job:
 
 
 def _key(connection: Connected, transport: Transport) -> _Key:
-    """Return the identity of a connection, which is the same whichever end reported it."""
+    """Return the identity of a connection, which is the same for reports of either end."""
     src, src_port, dst, dst_port = connection
     if transport is Transport.ROCE_V2:  # both ends send from the same port
         return True, min(src, dst), src_port, max(src, dst), dst_port
