@@ -350,8 +350,7 @@ class Announcements:
         return self.first(pair) or self.first((dst, src))
 
     def near(self, pairs: Iterable[Pair]) -> Iterator[tuple[JobId, Pair]]:
-        """Yield (job, pair) for these pairs and their reverse pairs: jobs that announced a pair or were ``found`` on
-        it."""
+        """Yield (job, pair) for each pair and its reverse pair: the jobs that announced it, or were ``found`` on it."""
         for src, dst in pairs:
             for pair in ((src, dst), (dst, src)):
                 if job_id := self._alone.get(pair):

@@ -1,25 +1,30 @@
 """Admission of connections after their handshake: one per dpid, with the controller as master.
 
-Sans-IO. In: connections, and their replies. Out: calls of ``admit`` with the connections that may be used. When a
-second connection claims the dpid of an existing connection, the controller sends an echo request over the existing one.
-If a reply arrives, the second connection is refused. Otherwise the existing connection ends after the usual number of
-echo requests, and the second replaces it. A switch that replies late, because it is busy with its rules, thus does not
-lose its dpid to another switch. ``now`` is in monotonic seconds.
+Sans-IO. In: connections, and their replies. Out: calls of ``admit`` with the connections that may be used. ``now`` is
+in monotonic seconds.
 
-Only one controller may write to a switch, so the controller claims the role of its master (OpenFlow 1.3.5 sections
-6.3.5 and 7.3.9). ``Holding`` names the generation id of each claim. A switch refuses the claims and the messages of a
-controller with a smaller id. Such a controller never takes the switch back by itself, and nothing is written before the
-switch has confirmed the role. When the generation id changes, the connection stays, and the switch is claimed anew.
+When a second connection has the dpid of an existing one, the controller sends an echo request over the existing
+connection. If a reply arrives, the second connection is refused. Otherwise the existing connection ends after the usual
+number of echo requests, and the second replaces it. A switch that replies late, because it is busy with its rules, thus
+does not lose its dpid to another switch.
 
-A switch that has restarted has forgotten its generation id, and would accept an older one. So while this controller is
-not certain that it still holds the switch (``Holding.may_claim``), it claims only a switch that has its generation id.
-A switch cannot restart on an open connection, so the check stays right until the claim arrives (``tests/model``).
+Only one controller, the *holder* of a switch, may write to it. The holder claims the role of the switch's master
+(OpenFlow 1.3.5 sections 6.3.5 and 7.3.9), and writes nothing before the switch has confirmed the role. ``Holding``
+names the generation id of each claim. A switch refuses claims with a smaller id than its own, and messages of a
+controller that is not its master. A controller that has lost a switch does not claim it again by itself. When the
+generation id in ``Holding`` changes, the connection stays, and the switch is claimed anew.
 
-A switch that this controller does not hold gets the role SLAVE, with the generation id that the switch has already.
-Another id could bring a replaced holder back. Until the switch has an id, its connection stays EQUAL and unused.
+A switch that restarts forgets its generation id, and would then accept an older one. While this controller is not
+certain that it is still the holder (``Holding.may_claim``), it therefore first asks the switch for its generation id,
+and claims it only if the id is that of this controller. A switch cannot restart without ending the connection, so the
+answer is still valid when the claim arrives (``tests/model``).
 
-A switch that does not know roles accepts the messages of every controller. It is used by a single controller only:
-where several divide the switches (``Holding.is_shared``), its connections end.
+If this controller is not the holder, it requests the role SLAVE, with the generation id that the switch already has.
+With another id, an earlier holder could become master again. Until the switch has an id, the connection keeps the role
+EQUAL and is not used.
+
+A switch that does not support roles accepts the messages of every controller. If several controllers divide the
+switches (``Holding.is_shared``), connections of such a switch are ended.
 """
 
 from __future__ import annotations
@@ -38,13 +43,13 @@ from controller.southbound.limits import limited_log
 from controller.southbound.openflow_framing import message
 
 ROLES_WITHIN_S = 1.0
-"""Seconds until the log names a switch that has not answered the claim, or that cannot be claimed yet."""
+"""Seconds after which the log names a switch that has not answered the claim, or cannot be claimed yet."""
 
 LOOK_AGAIN_S = 1.0
-"""Seconds after which a switch without a generation id is asked again, while this controller does not hold it."""
+"""Seconds after which a controller that is not the holder asks a switch without a generation id again."""
 
 MASTERSHIP_LOST = (ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_IS_SLAVE)
-"""Type and code of the error of a switch whose master is now another controller."""
+"""Type and code of the error with which a switch refuses a write, because its master is another controller."""
 
 NO_GENERATION = (1 << 64) - 1
 """Generation id in the reply of a switch that has none (section 7.3.9)."""
@@ -55,10 +60,9 @@ _STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
 class Mastership:
     """Claim of the master role for one switch.
 
-    ``state`` is ``waiting`` until the controller may claim the switch, then ``asking``. It ends as ``master``, ``lost``
-    to a controller with a newer generation id, or ``unsupported`` by the switch. ``why``: reason of the two last
-    states. After a lost claim, the switch is first asked for its generation id, which ``why`` names and ``newer`` is.
-    ``may_claim``: see ``Holding``."""
+    ``state``: ``waiting`` while the controller may not claim the switch, ``asking`` until the switch has answered; then
+    ``master``, ``lost`` to a controller with a newer generation id, or ``unsupported`` by the switch. ``why``: reason
+    of the last two states. ``newer``: generation id of a switch that is ``lost``. ``may_claim``: see ``Holding``."""
 
     def __init__(self, connection: Connection, generation: int, may_claim: bool) -> None:
         self.state: Literal["waiting", "asking", "master", "lost", "unsupported"] = "asking"
@@ -68,7 +72,7 @@ class Mastership:
         self._generation = generation
         self._is_stale = False
         self._looks = not may_claim
-        """Whether the request under way only asks whether the switch has this generation id."""
+        """Whether the request under way only reads the generation id of the switch."""
         self._xid = (
             _ask(connection, ofp.OFPCR_ROLE_MASTER, generation)
             if may_claim
@@ -106,18 +110,18 @@ class Mastership:
 
 
 class Standing:
-    """Role of a controller that does not hold the switch.
+    """Request for the role SLAVE, by a controller that is not the holder.
 
-    ``state`` is ``asking`` until the switch has answered. It ends as ``aside``, as ``unsupported`` by the switch, or as
-    ``waiting`` while the switch has no generation id, or while this controller is still its master. ``why``: reason of
-    the state ``unsupported``."""
+    ``state``: ``asking`` until the switch has answered; then ``aside`` (the role is SLAVE), ``unsupported`` by the
+    switch, or ``waiting`` while the switch has no generation id or this controller is still its master. ``why``: reason
+    of the state ``unsupported``."""
 
     def __init__(self, connection: Connection) -> None:
         self.state: Literal["waiting", "asking", "aside", "unsupported"] = "asking"
         self.why = ""
         self._connection = connection
         self._looks = True
-        """Whether the request under way only asks for role and generation id."""
+        """Whether the request under way only reads role and generation id."""
         self._xid = _ask(connection, ofp.OFPCR_ROLE_NOCHANGE)
 
     def look(self) -> None:
@@ -142,7 +146,7 @@ class Standing:
 
 
 class Loss:
-    """Question for the generation id of a switch that has refused a write: ``asking``, then ``known`` as ``newer``."""
+    """Question for the generation id of a switch that has refused a write. The answer is ``newer``."""
 
     def __init__(self, connection: Connection) -> None:
         self.state: Literal["asking", "known"] = "asking"
@@ -154,7 +158,7 @@ class Loss:
             self.state, self.newer = "known", generation
 
     def error(self, xid: int, code: tuple[int, int] | None, reason: str) -> None:
-        """Ignore an error message: the switch stays lost."""
+        """Ignore an error message, since the switch stays lost."""
 
 
 def _ask(connection: Connection, role: int, generation: int = 0) -> int:
@@ -163,45 +167,50 @@ def _ask(connection: Connection, role: int, generation: int = 0) -> int:
 
 @dataclass(slots=True)
 class _Dpid:
-    """Connections that claim one dpid."""
+    """Connections that have the same dpid."""
 
     holder: Connection
-    """Connection that has the dpid."""
+    """Connection to which the dpid is assigned."""
     since: float
-    """Monotonic time since which the holder's connection exists for certain."""
+    """Monotonic time from which on this connection certainly exists."""
     generation: int | None
-    """Generation id of the newest claim; None if this controller does not hold the switch."""
+    """Generation id of the newest claim; None if this controller is not the holder of the switch."""
     roles: Mastership | Standing | Loss | None
-    """Claim of the master role, request for the role SLAVE or for the id after a loss; None once it is decided."""
+    """Request under way about the role of this controller; None once its result is known."""
     late_at: float
-    """Monotonic time at which the log names the switch, unless it has answered the claim."""
+    """Monotonic time at which the log names the switch, if it has not answered the request by then."""
     ends_at: float
-    """Monotonic time at which the holder's connection ends, unless the switch has answered the claim."""
+    """Monotonic time at which the connection ends, if the switch has not answered the request by then."""
     waiting: list[Connection] = field(default_factory=list)
-    """Later connections with the same dpid, the newest last."""
+    """Later connections with the same dpid, newest last."""
     asked: int | None = None
-    """Transaction id of the echo request that the holder must answer; None if there is no such request."""
+    """Transaction id of the echo request that the connection with the dpid must answer; None if there is none."""
     ahead: int = 0
-    """Generation id of the switch if it was lost and no controller can have such an id; else 0."""
+    """Generation id of a lost switch if the id is larger than any controller's; else 0."""
     is_admitted: bool = False
-    """Whether the holder's connection was admitted, and neither lost nor released since."""
+    """Whether the connection was admitted, and neither lost nor released since then."""
     is_named: bool = False
-    """Whether the holder's connection was admitted or lost, and not released since."""
+    """Whether the connection was admitted or lost, and not released since then."""
     is_confirmed: bool = False
-    """Whether the latest role reply confirmed the master role with ``generation``."""
+    """Whether the latest role reply has confirmed the master role with ``generation``."""
 
 
 class Admission:
     """Admission of all connections.
 
-    ``holding``: generation ids of all claims. ``admit`` is called with each connection that may be used. ``lost`` is
-    called with each connection to a switch whose master is another controller, and with whether the switch has refused
-    a claim or a write of this one. Of the connections that were admitted, ``paused`` is called with one over which the
-    switch is claimed anew: another holder may have written meanwhile, so nothing is written until ``admit`` or ``lost``
-    is called. Of those that were admitted or lost, ``released`` is called with one whose switch this controller no
-    longer holds. All these connections stay open. ``patience_s``: seconds after which a connection without an answer
-    to the claim ends. ``is_ahead``: whether a generation id is too large for any controller. If that becomes known only
-    after a loss, ``lost`` is called again."""
+    ``holding``: generation ids of all claims. ``patience_s``: seconds after which a connection without an answer to a
+    request ends. ``is_ahead``: returns whether a generation id is larger than any controller's.
+
+    These functions are called with a connection:
+
+    - ``admit``: the connection may be used from now on.
+    - ``lost``: the switch's master is another controller. The second argument is whether the switch has refused a claim
+      or a write of this controller. Called again if the switch's generation id ``is_ahead``.
+    - ``paused``: the connection was admitted, and its switch is being claimed anew. Another holder may have written
+      meanwhile, so nothing may be written until ``admit`` or ``lost`` is called.
+    - ``released``: the connection was admitted or lost, and this controller is no longer the holder.
+
+    All these connections stay open."""
 
     def __init__(
         self,
@@ -225,7 +234,7 @@ class Admission:
 
     @property
     def connected(self) -> frozenset[Dpid]:
-        """Switches that have completed the handshake, held or not."""
+        """Switches that have completed the handshake, whoever their master is."""
         return frozenset(map(Dpid, self._dpids))
 
     def generation(self, dpid: Dpid) -> int:
@@ -234,7 +243,7 @@ class Admission:
         return entry.generation or 0 if entry else 0
 
     def connection(self, dpid: Dpid) -> Connection | None:
-        """Return the connection that has the dpid, whether or not it may be used."""
+        """Return the connection with the dpid, even if it may not be used."""
         entry = self._dpids.get(dpid)
         return entry.holder if entry else None
 
@@ -244,7 +253,7 @@ class Admission:
         return bool(entry and entry.is_confirmed and entry.generation == self._holding.generation(dpid))
 
     def ahead(self, dpid: Dpid) -> int:
-        """Return the generation id of a lost switch if no controller can have such an id; else 0."""
+        """Return the generation id of a lost switch if it is larger than any controller's; else 0."""
         entry = self._dpids.get(dpid)
         return entry.ahead if entry else 0
 
@@ -322,7 +331,7 @@ class Admission:
                 )
 
     def _follow(self, entry: _Dpid, now: float) -> None:
-        """Begin a claim if the generation id has changed; ignore a smaller id, which is an outdated reading."""
+        """Begin a new request if the generation id in ``Holding`` has changed. A smaller id is outdated and ignored."""
         generation = self._holding.generation(Dpid(entry.holder.id))
         if generation == entry.generation or (generation or inf) < (entry.generation or 0):
             return
@@ -335,7 +344,7 @@ class Admission:
         self._begin(entry, now)
 
     def _go_on(self, entry: _Dpid, now: float) -> None:
-        """Claim the switch, if that is possible by now, or ask it again for its generation id."""
+        """Claim the switch if this is now allowed, or ask it again for its generation id."""
         if isinstance(entry.roles, Mastership):
             if self._may_claim(entry):
                 entry.roles.claim()
@@ -351,7 +360,7 @@ class Admission:
             entry.late_at, entry.ends_at = now + LOOK_AGAIN_S, now + self._patience_s
 
     def _may_claim(self, entry: _Dpid) -> bool:
-        """Return whether the entry's generation id is certain. A thread may change it, so it is compared last."""
+        """Return whether the entry's generation id is certain. Another thread may change it, so it is compared last."""
         dpid = Dpid(entry.holder.id)
         return self._holding.may_claim(dpid, entry.since) and self._holding.generation(dpid) == entry.generation
 
@@ -369,7 +378,7 @@ class Admission:
         entry.ahead, entry.late_at, entry.ends_at = 0, now + ROLES_WITHIN_S, now + self._patience_s
 
     def _give_up(self, entry: _Dpid, now: float) -> None:
-        """Assign the dpid to the newest waiting connection: older connections may be half-open as well."""
+        """Assign the dpid to the newest waiting connection, since older ones may be half-open."""
         del self._dpids[entry.holder.id]
         if entry.waiting:
             *others, newest = entry.waiting
@@ -406,12 +415,12 @@ class Admission:
             self._ask_holder(entry)
 
     def _is_outbid(self, entry: _Dpid, refused: bool) -> None:
-        """End the use of a switch that has another master, and ask it for its generation id."""
+        """Stop using a switch that has another master, and ask it for its generation id."""
         self._is_lost(entry, refused)
         entry.roles, entry.late_at, entry.ends_at = Loss(entry.holder), inf, inf
 
     def _is_lost(self, entry: _Dpid, refused: bool) -> None:
-        """End the use of a switch until its generation id here has grown, or it connects again."""
+        """Stop using a switch until its generation id in ``Holding`` grows, or it connects again."""
         entry.is_admitted = entry.is_confirmed = False
         entry.is_named = True
         self._lost(entry.holder, refused)

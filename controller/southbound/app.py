@@ -1,7 +1,7 @@
-"""Ryu app: connects switch messages and control-loop commands with the sans-IO parts of the southbound.
+"""Ryu app: passes switch messages and control-loop commands to the other modules of the southbound.
 
 In: Ryu's events and, through ``carry_out``, the control loop's commands. Out: messages for the loop through ``put``. A
-handler translates a message, passes it on and returns; it never waits. All code here runs in the hub.
+handler translates a message, passes it on and returns without waiting. All code here runs in the hub.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ from controller.tables.switch_sync import is_full
 
 TICK_S = 0.1
 USUALLY_SILENT = 1.5
-"""Largest silence of switches that can be reached, as a multiple of the time between polls or echo requests."""
+"""Longest silence of a reachable switch, as a multiple of the time between polls or between echo requests."""
 REPORT_S = 1.0
 FLOODING = 0.5
-"""Fraction of the time for which reading from a switch may be paused; above it, the switch floods the controller."""
+"""Fraction of the time for which reading from a switch is paused, above which the switch counts as flooding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,23 +119,24 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._admission = Admission(holding, patience_s, *callbacks, lambda id_: is_ahead(id_, time.time()))
         self._repair = LocalRepair(self._admission, lambda: self._discovery.links)
         self._taken: dict[Dpid, Connection] = {}
-        """Connections that were reported or admitted, and that may not be used now."""
+        """Connections that were admitted before or reported as not usable, and may not be used now."""
         self._reported: dict[Dpid, Connection] = {}
-        """Connections of the switches that the control loop has, whether or not they may be used now."""
+        """Connections of the switches that the control loop regards as connected, even if they may not be used now."""
         self._report_at = 0.0
         self._in_reach: frozenset[Dpid] | None = None
-        """Connected switches as reported last; None for a control loop that wants no such report."""
+        """Switches in reach, as last reported; None if the control loop requests no such reports."""
         usual_s = min(config.counters.interval_s, config.openflow.echo_interval_s)
         self._silent_s = max(config.etcd.lease_s, USUALLY_SILENT * usual_s)
         self._unheard: set[Dpid] = set()
-        """Switches that this member held when it heard none of them any more, and has not heard since."""
+        """Switches that have sent nothing since all switches of which this member is the holder became silent
+        together."""
 
     def start(self) -> None:
         super().start()
         spawn(self.outbox, self._keep_time)
 
     def _begin(self, zero: float = 0.0) -> None:
-        """Begin without open requests and stages. ``zero``: monotonic time at which the clock of the loop was 0."""
+        """Start without open requests and stages. ``zero``: monotonic time at which the control loop's clock was 0."""
         given, put, patience_s = self._given, self._put, self._config.openflow.barrier_timeout_s
         interval_s = self._config.counters.interval_s
         self._installer = Installer(patience_s, self._send, put, given)
@@ -186,7 +187,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             raise TypeError(f"{type(command).__name__} is not a command for switches")
 
     def _announce(self, welcome: Welcome) -> None:
-        """Forget the requests of another control loop, or of the same one before a break, and announce all switches.
+        """Announce all switches to a control loop. Forget the requests from before, perhaps of another control loop.
 
         Connections and roles stay."""
         now = time.monotonic()
@@ -205,7 +206,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def _connect(self, command: InstallStage) -> None:
         """Install a stage on optical switches, with a pause between deletions and additions.
 
-        The deleted circuits stay dark during the pause."""
+        During the pause, the deleted circuits carry no light."""
         installer = self._installer
         gone = command.stage.only(lambda _, mod: mod.op == "delete").mods
         for dpid, mods in gone.items():
@@ -266,10 +267,11 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             pause(TICK_S)
 
     def _reach(self) -> frozenset[Dpid]:
-        """Return the connected switches, without the switches that were held when all held switches had become silent.
+        """Return the switches that this member can reach.
 
-        Then something between these switches and this member is broken, and other members may reach them. A switch
-        counts again once it is heard: TCP may need seconds to repeat what was lost."""
+        When all switches of which this member is the holder are silent, something between them and this member is
+        broken, and other members may reach them. A switch counts as reachable again when it sends a message: TCP may
+        take seconds to repeat lost data."""
         if self._discovery.silent_s > self._silent_s:
             self._unheard |= self._switches.keys()
         return self._admission.connected - self._unheard
@@ -277,7 +279,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def _report_counters(self) -> None:
         """Send the counters of all switches to the control loop together, since each message wakes the loop.
 
-        The first counters of a switch wait until its rules have been read."""
+        Counters of a switch wait until its rules have been read."""
         waiting: dict[object, Counters | LearningCounters] = {}
         for counters in self._counted:
             dpid, flows = counters.dpid, counters.flows
@@ -309,7 +311,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._admission.arrived(connection, time.monotonic())
 
     def _admit(self, connection: Connection) -> None:
-        """Register the connection as the only one that may write to its switch."""
+        """Use this connection, over which the switch has confirmed the master role."""
         dpid = Dpid(connection.id)
         self._taken.pop(dpid, None)
         if self._switches.pop(dpid, None):
@@ -332,7 +334,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._tables.switch_connected(dpid, time.monotonic())
 
     def _not_master(self, connection: Connection, refused: bool) -> None:
-        """Report that another controller is the master of this switch; the connection stays open and is not used."""
+        """Report that another controller is the switch's master. The connection stays open and is not used."""
         dpid, name = Dpid(connection.id), _name(connection)
         self._pause(connection)
         self._discovery.switch_left(dpid)
@@ -342,14 +344,14 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._put(MastershipLost(dpid, name, self._admission.ahead(dpid), refused))
 
     def _pause(self, connection: Connection) -> None:
-        """Stop using the connection until the switch has answered the new claim."""
+        """Stop using the connection until the switch has answered a new claim."""
         dpid = Dpid(connection.id)
         if self._switches.pop(dpid, None):
             self._end_conversations(dpid)
         self._taken[dpid] = connection
 
     def _release(self, connection: Connection) -> None:
-        """Report that this controller no longer holds the switch; the connection stays open and is not used."""
+        """Report that this controller is no longer the switch's holder. The connection stays open and is not used."""
         self._pause(connection)
         del self._taken[connection.id]
         self._discovery.switch_left(connection.id)
@@ -497,6 +499,6 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
 
 def _name(connection: Connection) -> str:
-    """Return the name of a switch: that of its local port, which is the name of the bridge."""
+    """Return the name of a switch: the name of its local port, which Open vSwitch names like the bridge."""
     local = connection.ports.get(ofp.OFPP_LOCAL)
     return local.name if local else f"{connection.id:016x}"

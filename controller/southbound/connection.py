@@ -1,14 +1,15 @@
-"""Connection of one switch, from accept to end; Ryu calls it a datapath.
+"""Connection of one switch, from its acceptance to its end. Ryu calls it a datapath.
 
 In: received bytes, and messages to send. Out: events for the app's handlers, and a call of ``refused`` with the reason
-if the peer caused the end of the connection. One greenlet receives, and one watches the time. A peer that floods or
-does not read delays no other peer: sending never waits, and the bytes kept for a peer are limited. The connection is
-not read for a while when its peer has used its share of the hub with unsolicited messages, or when the control loop has
-not processed the peer's earlier messages.
+if the peer caused the end of the connection. One greenlet receives, and one watches the time.
 
-A transport is the byte stream of the connection, plain or with TLS. Receiving waits in the hub. Sending never waits:
-bytes that the socket does not accept at once are kept and sent by ``drain``. TLS runs on buffers in memory, so that it
-needs no socket of its own. Errors of the peer are ``OSError`` (``ssl.SSLError`` is a subclass).
+A peer that floods or does not read delays no other peer: sending never waits, and the number of unsent bytes is
+limited. Reading pauses when the peer has used its share of the hub's time with unsolicited messages, or when the
+control loop has not processed the peer's earlier messages.
+
+A transport is the byte stream of the connection, plain or with TLS. Receiving waits in the hub. Bytes that the socket
+does not accept at once are kept, and sent by ``drain``. TLS works on buffers in memory, so that it needs no socket of
+its own. Errors of the peer are ``OSError`` (``ssl.SSLError`` is a subclass).
 """
 
 from __future__ import annotations
@@ -48,13 +49,14 @@ from controller.southbound.outbox import Outbox
 log = structlog.get_logger(__name__)
 
 MAX_UNSENT = 8 * 1024 * 1024
-"""Largest number of unsent bytes kept for one switch that does not read: about 80,000 rules."""
+"""Largest number of unsent bytes for a switch that does not read: about 80,000 rules."""
 TURN_S = 0.003
-"""Seconds of work for one connection after which other greenlets run."""
+"""Seconds of processing for one connection after which other greenlets may run."""
 SHARE = 0.25
-"""Largest share of the hub's time for one peer's unsolicited messages and small parts of replies.
+"""Largest share of the hub's time for one peer's unsolicited messages, and small parts of replies.
 
-A peer that has used more is not read for a while. Replies in small parts are included because they may never end."""
+A peer that uses more is not read for a while. Small parts are included, because a reply in many small parts may never
+end."""
 LOOK_AGAIN_S = 0.02
 MAX_KINDS = 20
 """Largest number of kinds of ignored messages in a log line, because a switch can send any number of kinds."""
@@ -63,8 +65,8 @@ MAX_KINDS = 20
 class Connection:
     """Connection of one switch.
 
-    ``address`` and ``peer`` (with the port) name the remote end. ``id`` (the dpid) and ``ports`` are set before the app
-    is notified of the connection. ``backlog`` counts the messages that the control loop has not processed. Parameter
+    ``address``, and ``peer`` with the port, name the remote end. ``id`` is the dpid; it and ``ports`` are set before
+    the app is notified of the connection. ``backlog`` counts the messages that the control loop has not processed.
     ``refused`` is called with a reason and details before the connection ends because of its peer."""
 
     def __init__(
@@ -105,7 +107,7 @@ class Connection:
         self._transport = TlsTransport(sock, tls) if tls else PlainTransport(sock)
 
     def send(self, *messages: bytes) -> list[int]:
-        """Send messages with new transaction ids, and return the ids; never waits.
+        """Send messages with new transaction ids, without waiting, and return the ids.
 
         Messages to a connection that has ended are dropped."""
         first = self._xid + 1
@@ -225,7 +227,7 @@ class Connection:
                 spent_s, began = 0.0, time.thread_time()
 
     def nobody_asked(self) -> None:
-        """Count the time for the current reply against the peer's share, because the controller did not request it."""
+        """Count the processing of the current reply against the peer's share, because the reply was not requested."""
         self._is_charged = True
 
     def _exceeds_share(self) -> bool:
@@ -237,7 +239,7 @@ class Connection:
     def _hold(self) -> None:
         """Pause reading from the peer until its share is restored and the control loop has processed its messages.
 
-        Bytes that the peer sends meanwhile wait in its own connection."""
+        TCP then makes the peer wait with further bytes."""
         began = time.monotonic()
         pause(self._charged_s / SHARE)
         while self.backlog.exceeds(0.5) and not self._ended:
@@ -245,7 +247,7 @@ class Connection:
         self._held_s += time.monotonic() - began
 
     def take_held_s(self) -> float:
-        """Return for how many seconds reading has paused since the last call, because the peer had sent too much."""
+        """Return the seconds since the last call for which reading was paused, because the peer had sent too much."""
         held_s, self._held_s = self._held_s, 0.0
         return held_s
 
@@ -300,7 +302,7 @@ class Connection:
             self.ignore(f"messages of type {frame.kind}")
 
     def ignore(self, kind: str) -> None:
-        """Count a message that is not used. A log line reports the counts of all connections together."""
+        """Count an ignored message. A log line reports the counts of all connections together."""
         self._ignored[kind if kind in self._ignored or len(self._ignored) < MAX_KINDS else "others"] += 1
 
 
@@ -334,7 +336,7 @@ class PlainTransport:
         return frozenset()
 
     def receive(self) -> bytes:
-        """Return received bytes, or no bytes once the peer has ended the connection."""
+        """Return received bytes; empty if the peer has ended the connection."""
         return self._socket.receive(CHUNK)
 
     def send(self, data: bytes) -> None:
@@ -363,7 +365,7 @@ class TlsTransport(PlainTransport):
     def open(self) -> None:
         """Perform the TLS handshake.
 
-        Raises ``ssl.SSLError`` when the peer's certificate is missing or wrong, and sends the peer an alert."""
+        If the peer's certificate is missing or wrong, sends an alert and raises ``ssl.SSLError``."""
         try:
             while True:
                 try:

@@ -1,11 +1,12 @@
-"""Link discovery by LLDP probes: schedule of the probes, found links and lost links.
+"""Link discovery by LLDP probes: sends probes on a schedule, and finds new and lost links.
 
 Sans-IO. In: switches and ports that are added and removed, frames from switches, the time (``now``, monotonic seconds).
 Out: probes to send, ``LinkSeen`` and ``LinkLost``, and the number of refused frames by port and reason.
 
 A probe is accepted once, and only while it is fresh. Every probe has its own number, and the controller keeps the
-numbers of each port's latest probes. A host thus can neither forge a link (``ethernet_frames``) nor replay a probe. Two
-hosts that relay whole frames to each other while the frames are fresh are out of scope (docs/explanation/security.md).
+numbers of each port's latest probes. A host thus can neither forge a link (``ethernet_frames``) nor replay an old
+probe. Discovery does not protect against two hosts that relay fresh frames to each other
+(docs/explanation/security.md).
 """
 
 from __future__ import annotations
@@ -23,35 +24,37 @@ from controller.fabric.topology import Dpid, Port, PortRef
 from controller.southbound.ethernet_frames import ProbeFrames
 
 MAX_STEP_S = 0.25
-"""Largest time in seconds between two ticks that counts as listening; beyond it, the hub was stalled."""
+"""Largest time in seconds between two ticks that counts as listening time. After a longer one, the hub was stalled."""
 FIRST_GAP_S = 0.25
-"""Seconds between the first two probes of a port while ports are few.
+"""Seconds between the first two probes of a port, if there are few ports.
 
 The gap doubles until a probe arrives or the probe interval is reached. After that, the port has *settled*."""
 SLOT_S = 0.5
-"""Seconds between the times at which blocks of settled ports are probed, but at most a quarter of the interval."""
+"""Seconds between the times at which blocks of settled ports are probed; at most a quarter of the probe interval."""
 BLOCK = 32
 """Number of settled ports of one switch that are probed together."""
 MISSES = 3
-"""Number of probes in a row that must fail to arrive before a link is lost."""
+"""Number of consecutive probes that must fail to arrive before a link is lost."""
 GRACE_S = 1.0
-"""Seconds in which the last of the ``MISSES`` probes may still arrive; fewer when ``link_timeout_s`` is short."""
+"""Seconds in which the last of the ``MISSES`` probes may still arrive; fewer if ``link_timeout_s`` is short."""
 FRESH_TIMEOUTS = 3
-"""Largest age of an accepted probe, in link time-outs: more than a busy hub or switch delays a probe."""
+"""Largest age of an accepted probe, as a multiple of ``link_timeout_s``. No busy hub or switch delays a probe for so
+long."""
 USUAL_PORTS = 256
-"""Number of ports of a switch up to which its share of the probe rate grows.
+"""Number of ports of a switch above which its share of the probe rate does not grow.
 
-Each port of a switch with more ports is probed less often, so that probes of other switches are not delayed."""
+The ports of a switch with more ports are probed less often, so that probes of other switches are not delayed."""
 QUIET_SHARE = 4
-"""Factor by which ports without a link wait longer when the rate does not allow every port a probe per interval."""
+"""Factor by which ports without a link are probed less often, if the rate does not allow a probe per port and
+interval."""
 BURST = 4
 """Factor by which new ports may raise the rate above ``max_probes_per_s``."""
 BURST_S = 0.1
-"""Time in seconds; the probes that the rate allows in this time may be sent at once."""
+"""Seconds. As many probes as the rate allows in this time may be sent at once."""
 MAX_REFUSED = 4096
-"""Largest number of pairs of port and reason counted between two reports.
+"""Largest number of pairs (port, reason) whose refused packets are counted between two reports.
 
-It limits the memory that a hostile switch can use."""
+This limits the memory that a hostile switch can occupy."""
 GOLDEN = 0x9E37_79B9_7F4A_7C15
 """2^64 divided by the golden ratio."""
 
@@ -76,9 +79,9 @@ class _Port:
     sent_at: float = -math.inf
     """Monotonic time at which the latest probe was sent."""
     taken_at: float = 0.0
-    """Time since which this southbound sends the port's probes."""
+    """Time from which on this southbound has sent the port's probes."""
     fresh: dict[int, float] = field(default_factory=dict)
-    """Send times of the latest probes, by number of the probe."""
+    """Times at which the latest probes were sent, by number of the probe."""
     peer: PortRef | None = None
     """Port where the probes arrive; None before the first arrival."""
     announced: bool = False
@@ -94,7 +97,8 @@ class _Port:
 class Discovery:
     """Schedule and results of the probes.
 
-    Ages, arrivals and losses of probes are timed in listening time: a clock that stops while the hub is stalled."""
+    Ages, arrivals and losses of probes are measured in listening time, by a clock that stops while the hub is
+    stalled."""
 
     def __init__(
         self,
@@ -104,7 +108,7 @@ class Discovery:
         key: bytes | None = None,
         one_way: Container[PortRef] = (),
     ) -> None:
-        """Begin without ports. ``one_way``: ports to optical switches, whose links have one direction only."""
+        """Begin without ports. ``one_way``: ports to optical switches, whose links have only one direction."""
         self._one_way = one_way
         self._interval = probe_interval_s
         self._timeout = link_timeout_s
@@ -120,11 +124,13 @@ class Discovery:
         self._due: dict[Dpid, list[tuple[float, int, _Port]]] = {}
         self._turns = 0
         self._sent = secrets.randbits(62)
-        """Number of the latest probe. No other southbound with the same key, also before a restart, has sent it."""
+        """Number of the latest probe. It begins at random, so that no other southbound with the same key uses the same
+        numbers."""
         self._allowance = BURST * max_probes_per_s * BURST_S
         self._alive: dict[Dpid, float] = {}
         self._resumed: dict[Dpid, float] = {}
-        """Time at which a switch connected, or was heard again after a silence of more than half of the time-out."""
+        """Time at which a switch connected, or sent a message after a silence of more than half of
+        ``link_timeout_s``."""
         self._listened = 0.0
         self._ticked = math.inf
         self._refused: Counter[RefusedPacket] = Counter()
@@ -136,7 +142,7 @@ class Discovery:
     # ---- ports
 
     def switch_connected(self, dpid: Dpid, ports: Iterable[Port]) -> None:
-        """Record the ports of a switch after a handshake. Known links are announced again when a probe arrives."""
+        """Record the ports of a connected switch. Known links are announced again when a probe arrives."""
         up = {PortRef(dpid, port.number) for port in ports if port.up}
         for at in self._of.get(dpid, set()) - up:
             self._port_down(at)
@@ -159,14 +165,14 @@ class Discovery:
 
     @property
     def links(self) -> list[tuple[PortRef, PortRef]]:
-        """Links over which probes of this southbound arrived last."""
+        """Links over which the latest probes of this southbound arrived."""
         return [(at, port.peer) for at, port in self._ports.items() if port.peer]
 
     def rules_confirmed(self, dpids: Iterable[Dpid]) -> None:
-        """Probe ports of these switches again, because the switches forward probes to the controller from now on.
+        """Probe the ports of these switches again, because they now have the rules that send probes to the controller.
 
-        Probes that the switches received before were lost. When a probe from one of their ports arrives, the other end
-        of the cable is probed too (``received``)."""
+        Probes that these switches received before were lost. When a probe from one of their ports arrives, the other
+        end of the cable is probed too (``received``)."""
         for dpid in dpids:
             for at in sorted(self._of.get(dpid, ())):
                 port = self._ports[at]
@@ -177,7 +183,7 @@ class Discovery:
     def connected_anew(self, ports: Iterable[PortRef]) -> None:
         """Forget where the probes of these ports arrived, without ``LinkLost``, and probe the ports again.
 
-        Optical switches connect these ports to other ports from now on, or to none."""
+        Optical switches have connected these ports to other ports, or to none."""
         for at in ports:
             if port := self._ports.get(at):
                 self._unlink(port)
@@ -211,7 +217,7 @@ class Discovery:
     # ---- time
 
     def tick(self, now: float) -> list[Probe]:
-        """Return the probes that are due, sorted by switch; to be called a few times per ``MAX_STEP_S``."""
+        """Return the probes that are due, sorted by switch. Must be called a few times per ``MAX_STEP_S``."""
         passed = max(0.0, now - self._ticked)
         self._listened += min(MAX_STEP_S, passed)
         self._ticked = now
@@ -243,7 +249,7 @@ class Discovery:
         return None
 
     def _weight(self, dpid: Dpid) -> float:
-        """Return the weight of each port of the switch: less than 1 if it has more than ``USUAL_PORTS`` ports."""
+        """Return the weight of each port of the switch: less than 1 if the switch has more than ``USUAL_PORTS``."""
         return min(1.0, USUAL_PORTS / max(1, len(self._of.get(dpid, ()))))
 
     def _count_ports(self) -> tuple[float, float]:
@@ -267,7 +273,7 @@ class Discovery:
     def _next_at(self, port: _Port, now: float, interval_s: float) -> float:
         """Return the time of the port's next probe.
 
-        Gaps double until a probe arrives or the interval is reached; after that the port has one slot in every
+        Gaps double until a probe arrives or the interval is reached. After that, the port has one slot in every
         interval."""
         gap_s = port.gap_s
         if gap_s is not None and gap_s < interval_s and not port.announced:
@@ -308,9 +314,9 @@ class Discovery:
     def lost(self) -> list[LinkLost]:
         """Return the links over which probes have stopped arriving.
 
-        A link is lost only if both of its switches have sent some message since the last missed probe. A switch that is
-        silent is found by echo requests. Probes that were missed while a switch was silent do not count: perhaps the
-        network between the switch and this process lost them."""
+        A link is lost only if both of its switches have sent a message since the last missed probe. Probes that were
+        missed while a switch was silent do not count, because the network between the switch and this process may have
+        lost them. Echo requests find silent switches."""
         grace = min(GRACE_S, self._timeout / 5)
         changes = []
         for port in list(self._suspects):
@@ -331,7 +337,7 @@ class Discovery:
             self._spoke.add(dpid)
 
     def _speaks(self, dpid: Dpid, alive: dict[Dpid, float]) -> None:
-        """Set the time of the latest message of a switch; ``alive`` has these times."""
+        """Set the time of the latest message of a switch in ``alive``."""
         if self._listened > alive.get(dpid, math.inf) + self._timeout / 2:
             self._resumed[dpid] = self._listened
         alive[dpid] = self._listened
@@ -342,13 +348,13 @@ class Discovery:
         return self._listened - max(self._alive.values(), default=self._listened)
 
     def _alive_at(self, dpid: Dpid) -> float:
-        """Return when the latest message of a switch arrived, here or at another southbound."""
+        """Return the time at which the latest message of a switch arrived, here or at another southbound."""
         return self._alive.get(dpid, self._alive_elsewhere.get(dpid, -math.inf))
 
     # ---- received probes
 
     def received(self, dst: PortRef, frame: bytes) -> list[LinkLost | LinkSeen]:
-        """Return the changes that follow from an LLDP frame received at ``dst``: a new link, or a link that moved."""
+        """Return the changes that follow from an LLDP frame that arrived at ``dst``: a new link, or a moved one."""
         probe = self._frames.read(frame)
         if isinstance(probe, str):
             return self._refuse(RefusedPacket(dst, probe))
@@ -410,13 +416,13 @@ class Discovery:
     # ---- probes between switches of several southbounds
 
     def share(self, key: bytes) -> None:
-        """Sign all later probes with the key of all southbounds, and report the probes that other southbounds sent."""
+        """Sign probes with the key that all southbounds share, and report received probes of other southbounds."""
         if not self._is_shared or key != self._frames.key:
             self._frames = ProbeFrames(key)
         self._is_shared = True
 
     def expect(self, links: Iterable[tuple[PortRef, PortRef]]) -> None:
-        """Treat these links as just seen, so that their loss is noticed. A link that is new here is announced again."""
+        """Treat these links as if probes had just arrived, so that their loss is noticed. New ones are announced."""
         for src, dst in links:
             if (port := self._ports.get(src)) and port.peer in (None, dst):
                 if port.peer is None:
@@ -435,9 +441,9 @@ class Discovery:
         return ProbesHeard(probes, alive) if self._is_shared and (probes or alive) else None
 
     def heard_elsewhere(self, report: ProbesHeard) -> list[LinkLost | LinkSeen]:
-        """Return the changes that follow from probes of switches that this southbound holds.
+        """Return the changes that follow from probes of this southbound's switches that others have reported.
 
-        Another southbound received the probes, or this one did, and did not know them."""
+        Another southbound received the probes, or this one did and did not recognise them."""
         changes: list[LinkLost | LinkSeen] = []
         for dpid in {*report.alive, *(probe.dst.dpid for probe in report.probes)} - self._alive.keys():
             self._speaks(dpid, self._alive_elsewhere)
@@ -450,13 +456,13 @@ class Discovery:
         return changes
 
     def _is_of_former_holder(self, port: _Port) -> bool:
-        """Return whether an unknown probe of the port may be of the southbound that had the switch before."""
+        """Return whether an unknown probe of the port may come from the southbound that served the switch before."""
         return self._is_shared and self._listened < port.taken_at + self._fresh_s
 
     # ---- refused packets
 
     def refuse(self, packet: RefusedPacket) -> None:
-        """Count a packet that is not used."""
+        """Count a refused packet."""
         if packet in self._refused or len(self._refused) < MAX_REFUSED:
             self._refused[packet] += 1
 
@@ -473,8 +479,8 @@ class Discovery:
 def _slot(at: PortRef, now: float, interval_s: float) -> float:
     """Return the next time after ``now`` at which the port is probed, at most one interval later.
 
-    Times are multiples of the slot. All ports of a block share a slot, because a write to one more switch costs more
-    than one more probe in the same write."""
+    Times are multiples of the slot. All ports of a block share a slot, because writing to a further switch costs more
+    than a further probe in the same write."""
     slot_s = min(SLOT_S, interval_s / 4)
     slots = math.ceil(interval_s / slot_s - 1e-6)
     mine = int(phase(at.dpid) * slots) + at.port // BLOCK
@@ -483,8 +489,8 @@ def _slot(at: PortRef, now: float, interval_s: float) -> float:
 
 
 def phase(dpid: Dpid) -> float:
-    """Return a number in [0, 1]; the numbers of consecutive datapath ids are spread evenly.
+    """Return a number in [0, 1] for a dpid. The numbers of consecutive dpids are spread evenly.
 
-    The function uses Fibonacci hashing (Knuth, The Art of Computer Programming, section 6.4), in integers: a datapath
-    id may have 64 bits, more than a float."""
+    This is Fibonacci hashing (Knuth, The Art of Computer Programming, section 6.4), in integers, because a dpid may
+    have more bits than a float."""
     return (dpid * GOLDEN % (1 << 64)) / (1 << 64)

@@ -1,9 +1,9 @@
 """Ethernet frames that the controller sends and reads: ARP for IPv4, and LLDP probes of links. Pure.
 
-ARP follows RFC 826, and its probes RFC 5227. A link probe is an LLDP frame (IEEE 802.1AB) that names the port it was
-sent from and is signed by this process. An organisationally specific TLV contains the port, a counter, and a tag over
-port and counter: keyed BLAKE2s (RFC 7693) with a key of this process. A host thus can neither invent nor change a
-probe, and probes of an earlier process are refused. ``discovery`` decides whether a counter is still fresh.
+ARP follows RFC 826, and its probes RFC 5227. A link probe is an LLDP frame (IEEE 802.1AB) that names the port from
+which it was sent, and is signed. An organisationally specific TLV contains the port, a counter, and a tag over both:
+BLAKE2s (RFC 7693) with a secret key. A host thus can neither invent nor change a probe, and probes with another key,
+such as that of an earlier process, are refused. ``discovery`` decides whether a counter is still fresh.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Arp(NamedTuple):
 
 
 def arp_probe(ip: str) -> bytes:
-    """Return a broadcast request for ``ip`` that claims no address itself, so that no neighbour table changes."""
+    """Return a broadcast request for ``ip`` without a sender address, so that no neighbour table changes."""
     return arp_frame(BROADCAST_MAC, CONTROLLER_MAC, Arp("request", CONTROLLER_MAC, "0.0.0.0", _UNKNOWN_MAC, ip))
 
 
@@ -63,7 +63,7 @@ def arp_frame(eth_dst: str, eth_src: str, packet: Arp) -> bytes:
 
 
 def parse_arp(frame: bytes) -> Arp | None:
-    """Return the ARP packet in a frame; None for a frame that is not usable.
+    """Return the ARP packet in a frame; None for an unusable frame.
 
     A usable frame is a whole, untagged ARP request or reply for IPv4 over Ethernet. The sender's MAC address in the
     packet must not be a group address, and must be the source address of the frame."""
@@ -88,7 +88,7 @@ Unread = Literal["foreign", "malformed", "forged"]
 
 - ``foreign``: the frame is not marked as a probe.
 - ``malformed``: the frame is marked as a probe, but incomplete.
-- ``forged``: the probe is complete, but not signed with the key of this process."""
+- ``forged``: the probe is complete, but not signed with the key."""
 
 # The destination is the nearest-bridge group address of IEEE 802.1AB; the source is locally administered.
 _LLDP = bytes.fromhex("0180c200000e") + bytes.fromhex("025342000002") + struct.pack("!H", ETH_LLDP)
@@ -104,14 +104,14 @@ _MARK = struct.pack("!H", _ORGANISATIONAL << 9 | len(_OURS) + _BODY.size) + _OUR
 
 
 class ProbeFrames:
-    """Writer and reader of the probes of one key. ``key``: up to 32 bytes, random by default."""
+    """Writer and reader of probes that are signed with ``key``: up to 32 bytes, random by default."""
 
     def __init__(self, key: bytes | None = None) -> None:
         self.key = key or secrets.token_bytes(32)
 
     @staticmethod
     def head(at: PortRef) -> bytes:
-        """Return the bytes before the counter, which are the same in all probes of a port."""
+        """Return the part of the frame before the counter, which is the same in all probes of a port."""
         return b"".join(
             (
                 _LLDP,
@@ -124,14 +124,15 @@ class ProbeFrames:
         )
 
     def frame(self, head: bytes, counter: int) -> bytes:
-        """Return the whole probe for a port's ``head``. It needs no padding to the minimum size of Ethernet."""
+        """Return the frame of a probe for a port's ``head``. It is longer than Ethernet's minimum."""
         number = counter.to_bytes(8, "big")
         return head + number + self._tag(head[-_PORT.size :] + number) + b"\0\0"
 
     def read(self, frame: bytes) -> tuple[PortRef, int] | Unread:
         """Return the sending port and the counter of a genuine probe, or the reason why the frame is refused.
 
-        The function searches for the mark instead of parsing the TLVs before it: only the tag proves anything."""
+        The function searches for the TLV by its mark, without parsing the TLVs before it, since only the tag
+        matters."""
         if frame[12:14] != _LLDP[12:14]:
             return "foreign"
         start = frame.find(_MARK, len(_LLDP))

@@ -1,8 +1,8 @@
 """Imports of Ryu or os-ken, and of eventlet with its hub; no other file imports these packages.
 
 The hub runs in the main thread, without monkey-patching (docs/architecture.md). In: messages of switches through
-``Events``. Out: calls of the app's handlers, and the names of the framework that the rest of the southbound uses.
-os-ken is the maintained fork of Ryu; ``FRAMEWORK`` names the framework in use.
+``Events``. Out: calls of the app's handlers. The module also exports the names of the framework that the rest of the
+southbound uses. os-ken is the maintained fork of Ryu; ``FRAMEWORK`` names the framework in use.
 
 An exception in a handler or greenlet is logged and ends ``run_hub``, which raises it.
 """
@@ -107,7 +107,7 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 PROTOCOL = ProtocolDesc(ofp.OFP_VERSION)
-"""Stand-in for a datapath, which the framework's parser and serialisers expect."""
+"""Object that replaces a datapath where the framework's parser and serialisers expect one."""
 
 Handler = TypeVar("Handler", bound=Callable[..., None])
 
@@ -124,7 +124,7 @@ class Events:
         self._handlers: dict[tuple[Any, str], list[Callable[..., None]]] = {}
 
     def send(self, event: Any, state: str, *arguments: Any) -> bool:
-        """Call the handlers of an event. Return False if there is no handler for it in this connection state.
+        """Call the handlers of an event. Return False if the event has no handler in this state of the connection.
 
         Raises ``Malformed`` when a handler does."""
         handlers = self._handlers.get((event, state))
@@ -142,8 +142,8 @@ class Events:
 def on(event: Any, dispatcher: str) -> Callable[[Handler], Handler]:
     """Return a decorator that subscribes a method of the app to a class of events.
 
-    ``Malformed`` passes through to the connection that sent the message; any other exception goes to ``self.outbox``
-    and ends the process."""
+    ``Malformed`` is raised to the connection that sent the message. Any other exception goes to ``self.outbox`` and
+    ends the process."""
 
     def decorate(handler: Handler) -> Handler:
         @functools.wraps(handler)
@@ -178,9 +178,9 @@ _NEVER = WeakSet[Any]()
 
 
 def spawn(outbox: Outbox, body: Callable[[], None]) -> Any:
-    """Start a greenlet; no other code may start one. An exception in the greenlet ends the process.
+    """Start a greenlet. All greenlets must be started here. An exception in the greenlet ends the process.
 
-    Compare the result with ``is None``: a greenlet that has not begun or has ended is false."""
+    Callers must compare the result with ``is None``, because a greenlet that has not begun or has ended is false."""
 
     def guarded() -> None:
         if eventlet.getcurrent() in _NEVER:
@@ -194,10 +194,10 @@ def spawn(outbox: Outbox, body: Callable[[], None]) -> Any:
 
 
 def kill(greenlet: Any) -> None:
-    """End a greenlet. A greenlet that has not begun returns as soon as it begins.
+    """End a greenlet. If it has not begun, it returns as soon as it begins.
 
-    Eventlet would raise an exception in a greenlet that has not begun. That leaves cycles of references: 8 kB for each
-    connection that ends at once, until the hourly collection of old objects."""
+    Eventlet would raise an exception in a greenlet that has not begun. This leaves cycles of references, 8 kB for each
+    connection that ends at once, until the hourly garbage collection."""
     if greenlet or greenlet.dead:
         hub.kill(greenlet)
     else:
@@ -238,7 +238,7 @@ class HubSocket:
             waiting.switch()
 
     def send_now(self, data: bytes | memoryview) -> int:
-        """Send as many bytes as the socket accepts without waiting, and return their number."""
+        """Send as many bytes as the socket accepts at once, and return their number."""
         try:
             return int(self._socket.fd.send(data))
         except BlockingIOError:

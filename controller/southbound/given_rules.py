@@ -1,12 +1,12 @@
-"""Read-back of the rules of each switch, and the entries that the switch may hold.
+"""Reading the rules of each switch, and the entries that the switch may hold.
 
 ``RuleReader`` reads the controller's flows, all groups and meters, and the keys of foreign flows. In: requests to read,
 parts of replies. Out: requests through ``send``, ``SwitchRules`` messages.
 
-``GivenRules`` has the entries that were read back, and those sent to the switch since. In: read-backs, mods as they are
-sent and confirmed, sizes of replies. Out: the counters of entries that the switch may hold, and whether a part of a
-reply is too large for these entries and groups. Entries, groups and meters that a switch invents thus cost the control
-loop next to nothing. ``now`` is in monotonic seconds.
+``GivenRules`` knows the entries that a switch may hold: those that were read, and those that were sent to the switch
+since then. In: read rules, changes as they are sent and confirmed, sizes of replies. Out: the counters of entries that
+the switch may hold, and whether a part of a reply is too large for these entries and groups. Entries, groups and meters
+that a switch invents thus cost the control loop next to nothing. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -30,26 +30,28 @@ from controller.tables.messages import HashedKeys, RuleCount, SwitchRules, key_h
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, RuleMod, RuleSet
 
 ENTRY_BYTES = 256
-"""Bytes allowed per flow entry, twice the size of an entry of the controller."""
+"""Bytes allowed per flow entry: twice the size of an entry of the controller."""
 GROUP_BYTES, BUCKET_BYTES = 16, 64
-"""Bytes allowed per group, and per bucket of a group, twice their sizes."""
+"""Bytes allowed per group, and per bucket of a group: twice their sizes."""
 BYTES_PER_PORT = {ofp.OFPMP_PORT_STATS: 112, ofp.OFPMP_METER: 64, ofp.OFPMP_METER_CONFIG: 32}
-"""Bytes allowed per port of the switch, by kind of reply: the sizes of the entries; each port has at most one meter."""
+"""Bytes allowed per port of the switch, by kind of reply: the size of an entry. A port has at most one meter."""
 MORE_BYTES = 1 << 18
-"""Largest number of bytes that a reply may have beyond the expected ones: about 2,000 flow entries.
+"""Largest number of bytes by which a reply may exceed the expected size: about 2,000 flow entries.
 
-Four times as many entries, invented by a switch, blocked the control loop for 0.9 s."""
+8,000 entries that a switch invented blocked the control loop for 0.9 s."""
 ROOM_BYTES = 1 << 12
 MOST_BEYOND = 1 << 21
-"""Largest sum of the bytes beyond ``ROOM_BYTES`` more than expected, in the latest replies of all switches.
+"""Largest sum, over the latest replies of all switches, of the bytes by which a reply exceeds its expected size plus
+``ROOM_BYTES``.
 
-Decoded entries take ten times as many bytes, and thousands of switches may send replies that never end."""
+Decoded entries take ten times as many bytes, and thousands of switches may send endless replies."""
 MOST_LEFT = 4096
-"""Largest number of disconnected switches whose sizes of rules are remembered: those with the most flow entries."""
+"""Largest number of disconnected switches for which the size of their rules is remembered; those with the most flow
+entries are kept."""
 
 
 class _Size(NamedTuple):
-    """Bytes allowed for the flow entries and the groups of the controller on a switch."""
+    """Bytes allowed for the controller's flow entries, and for its groups, on a switch."""
 
     flows: int
     groups: int
@@ -60,15 +62,15 @@ class _Switch:
     """Entries of a connected switch."""
 
     is_read: bool = False
-    """Whether a read-back was completed."""
+    """Whether the rules have been read."""
     flows: dict[FlowKey, None] = field(default_factory=dict)
     """Keys of the entries that the switch may hold."""
     groups: dict[int, int] = field(default_factory=dict)
-    """Bytes allowed for each group that the switch may hold; deleted groups stay until the next read-back."""
+    """Bytes allowed for each group that the switch may hold. Deleted groups stay until the rules are read again."""
     deleting: dict[FlowKey, RuleMod] = field(default_factory=dict)
-    """Latest mod of each entry whose deletion is not confirmed."""
+    """Deletions that are not confirmed, by key of the entry."""
     since: list[RuleMod] | None = None
-    """Mods sent since the current read-back began; None while there is no read-back."""
+    """Changes sent since the rules were requested; None while no request is open."""
 
     def note(self, mods: Iterable[RuleMod]) -> None:
         for mod in mods:
@@ -92,31 +94,32 @@ def _group_bytes(group: GroupRule) -> int:
 class GivenRules:
     """Flow entries that each switch may hold.
 
-    ``known``: switches with entries from the previous process, whose first replies may have any size. All other
-    switches have no entries of the controller when they connect for the first time. ``ports``: function that returns
-    the number of ports of a connected switch."""
+    ``known``: switches that may have entries of a previous process, so that their first replies may have any size.
+    Other switches have no entries of the controller when they connect for the first time. ``ports``: function that
+    returns the number of ports of a connected switch."""
 
     def __init__(self, known: Iterable[Dpid] = (), ports: Callable[[Dpid], int] = lambda _: MAX_SWITCH_PORTS) -> None:
         self._ports = ports
         self._beyond: Counter[tuple[Dpid, int]] = Counter()
-        """Bytes beyond the expected ones in the latest reply of each switch and kind, where they exceed the room."""
+        """Bytes by which the latest reply exceeds the expected size, by switch and kind, if more than
+        ``ROOM_BYTES``."""
         self._all_beyond = 0
         self._switches: dict[Dpid, _Switch] = {}
         self._unknown = set(known)
         self._left: dict[Dpid, _Size] = {}
-        """Size of the controller's rules that each switch had at its last disconnection."""
+        """Size of the controller's rules on each switch when it last disconnected."""
         self._slow: set[Dpid] = set()
         self._invented: set[Dpid] = set()
 
     def expect(self, known: Iterable[Dpid]) -> None:
-        """Accept first replies of any size from these switches too, because others may have installed rules there."""
+        """Accept first replies of any size from these switches too, to which others may have sent rules."""
         self._unknown.update(known)
 
     def read_begins(self, dpid: Dpid) -> None:
         self._switches.setdefault(dpid, _Switch()).since = []
 
     def read(self, message: SwitchRules) -> None:
-        """Record a read-back: the switch holds these rules, and perhaps rules that were sent during the read-back."""
+        """Record that the switch holds these rules, and perhaps rules that were sent after the request."""
         before, rules = self._switches[message.dpid], message.rules
         used = rules.groups_of(rules.flows.values()).values()
         groups = {**(before.groups if message.is_partial else {}), **{one.group_id: _group_bytes(one) for one in used}}
@@ -130,9 +133,9 @@ class GivenRules:
             switch.since.extend(mods)
 
     def confirmed(self, dpid: Dpid, mods: Iterable[RuleMod]) -> None:
-        """Record that the switch has executed these mods.
+        """Record that the switch has executed these changes.
 
-        Entries that were deleted, and not sent again since, are removed."""
+        Entries that were deleted, and not sent again since then, are forgotten."""
         switch = self._switches.setdefault(dpid, _Switch())
         for mod in mods:
             if isinstance(mod.rule, FlowRule) and switch.deleting.get(mod.rule.key) is mod:
@@ -151,7 +154,7 @@ class GivenRules:
                 del self._left[min(self._left, key=self._left.__getitem__)]
 
     def is_read(self, dpid: Dpid) -> bool:
-        """Return whether the entries of the switch have been read."""
+        """Return whether the rules of the switch have been read."""
         return dpid in self._switches and self._switches[dpid].is_read
 
     def of_given(self, dpid: Dpid, counts: Mapping[FlowKey, RuleCount]) -> Mapping[FlowKey, RuleCount]:
@@ -162,10 +165,10 @@ class GivenRules:
     # ---- sizes of replies
 
     def takes(self, dpid: Dpid, kind: int, size: int) -> bool:
-        """Return whether to read a part of a reply; a part that is too large for the known rules is skipped.
+        """Return whether to decode a part of a reply. A part that is too large for the known rules is skipped.
 
-        ``kind``: OFPMP_*; replies with an entry per rule or per port are limited. ``size``: bytes of this kind in the
-        reply, up to the end of this part. A reply with flow entries contains only the controller's."""
+        ``kind``: OFPMP_*. Only kinds with an entry per rule or per port are limited. ``size``: bytes of this kind in
+        the reply, up to the end of this part. Replies with flow entries have only those of the controller."""
         expected = None if size <= ROOM_BYTES else self._expected(dpid, kind)
         beyond = 0 if expected is None else size - expected
         others = self._all_beyond - self._beyond.get((dpid, kind), 0)
@@ -195,7 +198,7 @@ class GivenRules:
             self._beyond[dpid, kind] = size
 
     def takes_foreign(self, dpid: Dpid, kind: int, size: int) -> bool:  # noqa: ARG002
-        """Mark the switch as slow to read if the reply has many entries; return True in any case.
+        """Mark the switch as slow to read if the reply has many entries. Return True in any case.
 
         ``kind``: OFPMP_FLOW. ``size``: bytes of all entries in the reply, up to the end of this part. The entries may
         be foreign, and their number is not limited."""
@@ -206,7 +209,7 @@ class GivenRules:
     def take_slow(self, dpid: Dpid) -> bool:
         """Return whether the switch was marked as slow to read since the last call.
 
-        The time for the part of the reply then counts against the share of its sender."""
+        If so, the time for the part of the reply counts against the share of the switch."""
         is_slow = dpid in self._slow
         self._slow.discard(dpid)
         return is_slow
@@ -219,7 +222,7 @@ class GivenRules:
 
 
 FOREIGN = {ofp.OFPMP_FLOW: lambda body: array("q", map(key_hash, decode.foreign_flow_keys(body)))}
-"""Decoder of foreign flow entries: returns the hashes of their keys, because a switch may have a great many."""
+"""Decoder of foreign flow entries. It returns only the hashes of their keys, because a switch may have a great many."""
 
 
 class RuleReader(Requests):
@@ -231,10 +234,10 @@ class RuleReader(Requests):
         self._given = given
         self._put = put
         self._read: dict[Dpid, SwitchRules] = {}
-        """Rules read from switches whose foreign flow keys, which are requested last, have not arrived yet."""
+        """Rules of switches for which only the last reply, with the keys of foreign flows, is still missing."""
 
     def read(self, dpid: Dpid, now: float) -> None:
-        """Request the flows, groups and meters of a switch, and abandon an open read of the switch."""
+        """Request the flows, groups and meters of a switch, and abandon earlier requests to it."""
         requests = {
             ofp.OFPMP_FLOW: encode.flow_stats_request(),
             ofp.OFPMP_AGGREGATE: encode.every_flow_request(ofp.OFPMP_AGGREGATE),
@@ -250,14 +253,14 @@ class RuleReader(Requests):
         self._read.pop(dpid, None)
 
     def failed(self, now: float) -> list[Dpid]:
-        """Return the switches whose read was refused or is overdue; each is returned once."""
+        """Return the switches that have refused a request, or whose answer is overdue; each is returned once."""
         failed = [dpid for dpid, asked in self._asked.items() if asked.until <= now]
         for dpid in failed:
             self.switch_left(dpid)
         return failed
 
     def _refused(self, dpid: Dpid, kind: int) -> None:
-        """Fail the read, unless the refused request is for meters: a switch that refuses meters has none."""
+        """Record the failure, unless the request was for meters: a switch that refuses this has no meters."""
         if kind != ofp.OFPMP_METER_CONFIG:
             self._asked[dpid].until = -math.inf
 

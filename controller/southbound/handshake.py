@@ -1,7 +1,7 @@
 """Handshake of a connection: hello, features, ports (OpenFlow 1.3.5 sections 6.3.1, 7.3.1 and 7.3.5.7).
 
-Sans-IO. In: the messages of the switch. Out: the answers; at the end the switch's dpid and the bytes that describe its
-ports. Each step is accepted once and in its order.
+Sans-IO. In: the messages of the switch. Out: the answers to them, and in the end the switch's dpid and the bytes that
+describe its ports. Each step is accepted only once, in its order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INCOMPATIBLE = struct.pack("!HH", ofp.OFPET_HELLO_FAILED, ofp.OFPHFC_INCOMPATIB
 
 
 class NoCommonVersion(Exception):
-    """The switch does not support OpenFlow 1.3. ``answer``: error message for the switch, or no bytes."""
+    """The switch does not support OpenFlow 1.3. ``answer``: error message for the switch, perhaps empty."""
 
     def __init__(self, text: str, answer: bytes = b"") -> None:
         super().__init__(text)
@@ -60,7 +60,7 @@ class Handshake:
     def begin(self) -> bytes:
         """Return the first message, a hello.
 
-        The hello has no version bitmap, because the controller supports only the version in the message's header."""
+        The hello has no version bitmap, because the controller supports only the version in the header."""
         return message(ofp.OFPT_HELLO)
 
     def take(self, frame: Frame) -> bytes:

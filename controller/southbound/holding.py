@@ -1,7 +1,7 @@
-"""Switches that this process holds: those that it may claim, each with a generation id.
+"""Switches of which this process is the holder: it may claim to be their master, each with a generation id.
 
-A switch accepts the master role only with a generation id that is not less than its own (OpenFlow 1.3.5 section 6.3.5).
-So each later holder of a switch is given a larger id.
+A switch accepts a claim of the master role only with a generation id that is not less than its own (OpenFlow 1.3.5
+section 6.3.5). Each later holder of a switch therefore has a larger id.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from controller.fabric.topology import Dpid
 
 
 class Holding(Protocol):
-    """Switches that this process holds now, readable in the hub. No method waits."""
+    """Switches of which this process is now the holder. For use in the hub; no method waits."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes hold switches too, or may hold this process's switches later."""
+        """Whether other processes are holders of switches too, or may become holders of this process's switches."""
 
     @property
     def version(self) -> int:
         """Number that grows whenever a value of ``generation`` has changed."""
 
     def generation(self, dpid: Dpid) -> int | None:
-        """Return the generation id for the claim of a switch; None for a switch that this process does not hold."""
+        """Return the generation id for the claim of a switch; None if this process is not its holder."""
 
     def may_claim(self, dpid: Dpid, since: float) -> bool:
-        """Return whether the generation id is certain: the one that ``generation`` returns after this call.
+        """Return whether the generation id, which ``generation`` returns after this call, is certain.
 
-        It is certain if, at some moment after ``since``, no process had a larger id for the switch. ``since``:
-        monotonic seconds at which the switch connected. A switch that restarts forgets its generation id, so it would
-        also accept an older one. After False this process tries to become certain, and the caller asks again."""
+        It is certain if no process had a larger id for the switch at a moment after ``since``, the time in monotonic
+        seconds at which the switch connected. This matters because a switch that has restarted would also accept an
+        older id. After the result False, the process tries to become certain, and the caller must ask again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllSwitches:
-    """Holding of a controller that has its state for itself: all switches, with one generation id.
+    """``Holding`` of a controller that shares its state with no other: all switches, with the same generation id.
 
-    ``epoch``: see ``Store.begin``. ``is_claimed``: whether this process has the claim of the state."""
+    ``epoch``: see ``Store.begin``. ``is_claimed``: returns whether this process still has the claim of the state."""
 
     epoch: int
     is_claimed: Callable[[], bool]

@@ -1,8 +1,8 @@
-"""Installation of stages: sends mods to each switch, then a barrier, and finds the mod of each error message.
+"""Installation of stages: sends changes to each switch, then a barrier, and finds the change that an error refers to.
 
 In: ``InstallStage``, and the replies of switches. Out: messages through ``send``, which returns their transaction ids,
-and one ``StageDone`` per stage. If a stage takes longer than ``PATIENCE_S``, the results so far are reported then, and
-the result of each late switch when it arrives. ``now`` is in monotonic seconds.
+and one ``StageDone`` per stage. After ``PATIENCE_S``, the results so far are reported, and the result of each late
+switch when it arrives. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from controller.tables.messages import InstallStage, StageDone, SwitchResult
 from controller.tables.rules import RuleMod
 
 BATCH = 256
-"""Number of messages that are packed and sent before other greenlets may run, which takes about 2 ms."""
+"""Number of messages that are packed and sent before other greenlets may run; takes about 2 ms."""
 PATIENCE_S = 1.0
-"""Seconds that a stage waits for slow switches before its first report."""
+"""Seconds for which a stage waits for slow switches before its first report."""
 
 
 @dataclass(slots=True)
@@ -45,13 +45,13 @@ class _OnSwitch:
 
     stage: _Stage
     mods: dict[int, RuleMod] = field(default_factory=dict)
-    """Sent mods that were not refused, by transaction id."""
+    """Sent changes that were not refused, by transaction id."""
     rejected: list[tuple[RuleMod, str]] = field(default_factory=list)
-    """Refused mods with the reasons."""
+    """Refused changes with the reasons."""
     barrier: int | None = None
     """Transaction id of the barrier; None until the barrier is sent."""
     deadline: float = inf
-    """Time at which the barrier is abandoned, known from the first ``expire`` after it was sent."""
+    """Time at which the barrier is abandoned; set by the first ``expire`` after the barrier was sent."""
 
 
 class Installer:
@@ -65,7 +65,7 @@ class Installer:
         self._open: dict[Dpid, list[_OnSwitch]] = {}
 
     def install(self, command: InstallStage, connected: Container[Dpid], now: float) -> Iterator[None]:
-        """Send the stage, and yield where other greenlets may run.
+        """Send the stage, and yield whenever other greenlets may run.
 
         Switches that are not ``connected`` count as timed out."""
         stage = _Stage(command, now + PATIENCE_S, set(command.stage.mods))
@@ -101,7 +101,7 @@ class Installer:
             on_switch.barrier = xids[-1]
 
     def error(self, dpid: Dpid, xid: int, reason: str) -> bool:
-        """Handle an error message; return False when the error is not about a message of an open stage."""
+        """Handle an error message. Return False if the error does not refer to a message of an open stage."""
         for on_switch in self._open.get(dpid, ()):
             if (mod := on_switch.mods.pop(xid, None)) is not None:  # a switch may refuse the same message several times
                 on_switch.rejected.append((mod, reason))

@@ -1,7 +1,8 @@
 """Limits on the use of shared resources by one switch or one address.
 
 The resources are connections, ports, messages that wait for the control loop, and port changes. If a switch reports too
-many port changes, only the latest change of each port is reported, later. Sans-IO; ``now`` is in monotonic seconds.
+many port changes, the latest change of each port is passed on later, and the others are dropped. Sans-IO; ``now`` is in
+monotonic seconds.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from controller.log_limit import LimitedLog
 from controller.tables.messages import FromSwitches
 
 limited_log = LimitedLog(structlog.get_logger("controller.southbound"), period_s=10.0, lines=2)
-"""Log of all that a switch can cause, limited because anybody can connect any number of switches."""
+"""Log for events that switches cause. It is limited, because any peer may connect any number of switches."""
 
 MAX_SWITCH_PORTS = 4096
-"""Largest number of ports of one switch. A chassis with 576 ports that are each split into four has 2,304."""
+"""Largest number of ports of one switch. A chassis with 576 ports, each split into four, has 2,304."""
 
 
 class Limits:
     """Use of connections and ports by all switches.
 
-    ``known``: switches of the fabric, for which connections are reserved. At most half of all connections are reserved:
-    otherwise someone who invents many dpids could leave no connection for a new switch."""
+    ``known``: switches of the fabric, for which connections are reserved. At most half of all connections are reserved,
+    so that new switches can always connect, even if many known dpids were invented."""
 
     def __init__(self, openflow: OpenFlowConfig, known: Iterable[Dpid] = ()) -> None:
         self.backlog = Backlog()
@@ -56,7 +57,7 @@ class Limits:
         return None
 
     def identify(self, dpid: Dpid) -> str:
-        """Assign a connection to this switch. Return the reason for a refusal, or an empty text if accepted."""
+        """Assign a connection to this switch. Return the reason for a refusal; empty if accepted."""
         if dpid not in self._known:
             if self._connections.total() + self._missing > self._most:
                 return "the remaining connections are reserved for known switches"
@@ -69,7 +70,7 @@ class Limits:
         return ""
 
     def leave(self, address: str, dpid: Dpid | None, ports: int) -> None:
-        """Count the end of a connection. ``dpid``: None when it was unknown. ``ports``: ports of the switch."""
+        """Count the end of a connection. ``dpid``: None if it was unknown. ``ports``: number of ports of the switch."""
         self._connections[address] -= 1
         if not self._connections[address]:
             del self._connections[address]
@@ -83,7 +84,7 @@ class Limits:
     def take_ports(self, before: int, more: int) -> str:
         """Count ``more`` new ports of a switch that has ``before`` ports.
 
-        Return the reason for a refusal, or an empty text if the ports are accepted."""
+        Return the reason for a refusal; empty if the ports are accepted."""
         if before + more > MAX_SWITCH_PORTS:
             return f"it has more than {MAX_SWITCH_PORTS} ports"
         if self._ports + more > self._most_ports:
@@ -96,17 +97,17 @@ class Limits:
 
 
 MOST_WAITING = 100
-"""Largest number of messages of one connection that wait for the control loop; with more, the peer is not read."""
+"""Largest number of messages of one connection that wait for the control loop. With more, the peer is not read."""
 MOST_OF_MANY = 2
-"""The same number while messages of all connections wait, more than ``MOST_IN_ALL``."""
+"""The same number while more than ``MOST_IN_ALL`` messages of all connections together wait."""
 MOST_IN_ALL = 1000
 
 
 class Backlog:
-    """Number of messages of one connection on their way to the control loop.
+    """Number of messages of one connection that wait for the control loop.
 
-    One thread counts ``added`` messages, another thread ``taken`` messages, so each number has one writer. ``of_all``:
-    the same numbers of all connections."""
+    One thread counts ``added`` messages, and another one ``taken`` messages. ``of_all``: the same numbers for all
+    connections together."""
 
     def __init__(self, of_all: Backlog | None = None) -> None:
         self.added = 0
@@ -128,7 +129,7 @@ class Backlog:
         return self.added - self.taken
 
     def exceeds(self, part: float = 1.0) -> bool:
-        """Return whether more than this part of the largest number of messages waits."""
+        """Return whether more messages wait than this fraction of the largest number."""
         in_all = self._of_all.waiting if self._of_all else 0
         return self.waiting > part * (MOST_WAITING if in_all <= MOST_IN_ALL else MOST_OF_MANY)
 
@@ -136,7 +137,7 @@ class Backlog:
 class Put(Protocol):
     """Function that queues a message for the control loop, and never waits.
 
-    ``backlog`` counts the message until the control loop has taken it."""
+    ``backlog`` counts the message until the control loop has processed it."""
 
     def __call__(self, message: FromSwitches, backlog: Backlog | None = None, /) -> None: ...
 
@@ -145,20 +146,20 @@ class Put(Protocol):
 
 
 AT_ONCE = 256
-"""Largest number of changes of one switch that are reported per ``PERIOD_S``: most switches have fewer ports."""
+"""Largest number of port changes of one switch that are passed on per ``PERIOD_S``. Most switches have fewer ports."""
 PERIOD_S = 1.0
 LASTING = 1
-"""Largest number of consecutive periods with delayed changes; a switch with more is flooding."""
+"""Largest number of consecutive periods with delayed changes. A switch with more is flooding."""
 
 
 @dataclass(slots=True, eq=False)
 class _Switch:
-    """Changes of one switch."""
+    """Port changes of one switch."""
 
     ends_at: float
     """End of the current period in monotonic seconds."""
     count: int = 0
-    """Number of changes reported since the period began."""
+    """Number of changes passed on since the period began."""
     held: dict[PortNo, PortChanged] = field(default_factory=dict)
     """Delayed changes: the latest change of each port, in the order in which the ports first changed."""
     periods: int = 0
@@ -170,7 +171,7 @@ class PortChanges:
         self._switches: dict[Dpid, _Switch] = {}
 
     def changed(self, dpid: Dpid, port: Port, removed: bool, now: float) -> list[PortChanged]:
-        """Return a list with the change to report now; the list is empty if the change is delayed."""
+        """Return a list with the change if it is passed on now, or an empty list if it is delayed."""
         change = PortChanged(dpid, port, removed)
         switch = self._switches.get(dpid)
         if switch is None or (now >= switch.ends_at and not switch.held):
@@ -182,7 +183,7 @@ class PortChanges:
         return [change]
 
     def tick(self, now: float) -> Iterator[PortChanged]:
-        """Yield the delayed changes that may be reported now."""
+        """Yield the delayed changes that may be passed on now."""
         for switch in self._switches.values():
             if switch.held and now >= switch.ends_at:
                 switch.ends_at, switch.count = now + PERIOD_S, AT_ONCE

@@ -1,15 +1,16 @@
-"""Local repair: removal of next hops that lead nowhere, while this southbound has no link to a control loop.
+"""Local repair: removes next hops that lead nowhere, while this southbound has no link to a control loop.
 
 A switch avoids its own ports that are down, because every bucket watches its port. But a leaf does not notice that a
-spine has lost its last cable to another leaf, and continues to send there. Every switch is connected to all members,
-and reports changes of its ports to each of them. So this southbound reads the groups of a switch that has lost a port,
-in any role, and finds the destinations without a next hop. It then removes the next hops to that switch from the groups
-to these destinations on the switches that it controls. It restores the groups when the ports are up again.
+spine has lost its last cable to another leaf, and continues to send packets for that leaf to the spine. Every switch is
+connected to all members, and reports changes of its ports to each of them. When a switch has lost a port, this
+southbound reads its groups, for which it need not be the master, and finds the destinations without a next hop. On the
+switches of which it is the master, it then removes the next hops to that switch from the groups to these destinations.
+When the ports are up again, it restores the groups.
 
 Sans-IO. In: changes of ports, replies, breaks of the link, the time (``now``, monotonic seconds). Out: requests and
-changes of groups. Only switches are changed that have confirmed this member as their master, with the newest generation
-id known here. The switch itself refuses changes after the claim of a newer holder (tests/model). The next control loop
-reads all rules, and keeps or undoes each repair.
+changes of groups. A switch is changed only if it has confirmed this member as its master, with the newest generation id
+that is known here. After the claim of a newer holder, the switch itself refuses changes (tests/model). The next control
+loop reads all rules, and keeps or undoes each repair.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from controller.southbound.multipart import Gathered, Requests
 from controller.tables.rules import Bucket, GroupRule, RuleMod, ecmp_group_id
 
 BEFORE_S = 60.0
-"""Seconds before the break of the link from which changes of ports may be unrepaired."""
+"""Seconds before the break of the link. Port changes since then may not have been repaired by the control loop."""
 READ_S = 2.0
-"""Seconds until the groups of a switch that has not answered are requested again."""
+"""Seconds after which the groups of a switch that has not answered are requested again."""
 MOST_BYTES = 1 << 22
-"""Largest number of bytes of the groups of a switch; further groups are left alone."""
+"""Largest number of bytes of the groups of a switch. Further groups are ignored."""
 
 Groups = Mapping[int, GroupRule]
 NO_GROUPS: Groups = {}
 
 
 class Switches(Protocol):
-    """Connections of all switches, held or not (``Admission``)."""
+    """Connections of all switches, whoever their master is (``Admission``)."""
 
     @property
     def connected(self) -> frozenset[Dpid]: ...
@@ -48,7 +49,9 @@ class Switches(Protocol):
 
 
 class LocalRepair(Requests):
-    """Local repair of one southbound. ``links``: function that returns the links that begin at its own switches."""
+    """Local repair of one southbound.
+
+    ``links``: function that returns the links that begin at switches that this member controls."""
 
     def __init__(self, switches: Switches, links: Callable[[], Iterable[tuple[PortRef, PortRef]]]) -> None:
         super().__init__(self._send_to)
@@ -59,20 +62,20 @@ class LocalRepair(Requests):
         self._changed: dict[Dpid, float] = {}
         """Time of the latest change of a port, by switch."""
         self._groups: dict[Dpid, Groups] = {}
-        """Groups of each switch, as they were read first since the link broke."""
+        """Groups of each switch, as they were when first read after the link broke."""
         self._narrowed: dict[Dpid, Groups] = {}
-        """Groups without some next hops, as they were sent to each switch."""
+        """Changed groups, without useless next hops, that were sent to each switch."""
         self._lost: dict[Dpid, frozenset[int]] = {}
         """Groups without a usable next hop, by switch."""
 
     def broken(self, now: float) -> None:
-        """Begin, because the link to the control loop is broken."""
+        """Begin local repair, because the link to the control loop is broken."""
         if self._since is None:
             self._since = now
             self._look(now)
 
     def linked(self) -> None:
-        """End: a control loop has the link from now on, and reads all rules."""
+        """End local repair: a control loop is linked, and reads all rules."""
         self._since = None
         self._asked.clear()
         self._groups.clear()
@@ -139,7 +142,7 @@ class LocalRepair(Requests):
                 self._change(dpid, useless[dpid])
 
     def _without_way(self, dpid: Dpid, useless: Mapping[int, set[PortNo]]) -> frozenset[int]:
-        """Return the groups without a usable next hop. For a switch that is away, these are the groups known last.
+        """Return the groups without a usable next hop; for a disconnected switch, those known last.
 
         ``useless``: ports behind which the destination cannot be reached, by group."""
         if dpid in self._groups and self._switches.connection(dpid):
@@ -152,13 +155,13 @@ class LocalRepair(Requests):
         return self._lost.get(dpid, frozenset())
 
     def _is_usable(self, dpid: Dpid, bucket: Bucket, useless: Iterable[PortNo]) -> bool:
-        """Return whether packets reach the destination by this bucket, as far as it is known."""
+        """Return whether packets of this bucket reach the destination, as far as is known."""
         connection = self._switches.connection(dpid)
         port = connection.ports.get(bucket.watch_port) if connection and bucket.watch_port is not None else None
         return bucket.watch_port is None or bool(port and port.up and port.number not in useless)
 
     def _change(self, dpid: Dpid, useless: Mapping[int, set[PortNo]]) -> None:
-        """Send the changes to the groups without useless next hops. A group without another next hop stays whole.
+        """Send groups without their useless next hops. A group that would become empty is not changed.
 
         A path group always keeps its last bucket, which sends to the group of all next hops."""
         groups, before = self._groups[dpid], self._narrowed.get(dpid, NO_GROUPS)

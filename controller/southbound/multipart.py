@@ -1,7 +1,7 @@
 """Multipart requests to switches, and their replies (OpenFlow 1.3.5 section 7.3.5).
 
-Sans-IO. In: requests, parts of replies as they arrive, errors. Out: the requests through ``send``, and the content of
-the parts. Each part is decoded when it arrives, so that a long reply is not decoded at once.
+Sans-IO. In: requests, parts of replies as they arrive, errors. Out: the requests through ``send``, and the decoded
+parts. Each part is decoded when it arrives, so that a long reply does not block other work.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from controller.southbound.openflow_encode import Send
 from controller.southbound.openflow_framing import Malformed
 
 MAX_BYTES = 1 << 24
-"""Largest number of bytes in all parts of a reply: more than a hundred thousand flow entries."""
+"""Largest number of bytes in all parts of a reply together: more than a hundred thousand flow entries."""
 
 PART_BYTES = 256
-"""Smallest number of bytes that a part of a reply counts as, because a switch with a long reply fills its parts."""
+"""Number of bytes that a smaller part of a reply counts as. Honest switches fill the parts of long replies."""
 
 READERS: Mapping[int, Callable[[bytes], Any]] = {
     ofp.OFPMP_FLOW: decode.flow_stats,
@@ -43,7 +43,7 @@ _HEADER = struct.Struct("!BBHIHH4x")
 
 
 class Reply(NamedTuple):
-    """Part of a multipart reply. ``kind``: OFPMP_*. ``more``: another part follows."""
+    """Part of a multipart reply. ``kind``: OFPMP_*. ``more``: whether another part follows."""
 
     xid: int
     kind: int
@@ -62,10 +62,10 @@ def multipart_reply(message: bytes) -> Reply:
 class Gathered:
     """Replies to requests of different kinds (OFPMP_*) that were sent to a switch together.
 
-    ``kinds``: kind of each request, by transaction id. ``at``: time of the last complete reply, before that the time of
-    the requests. ``until``: time at which the requests are abandoned. Both times are in monotonic seconds. ``readers``:
-    decoder of each kind. ``takes``: function that returns whether to read a part; its arguments are the kind, and the
-    number of bytes in the parts of this kind so far, including this part."""
+    ``kinds``: kind of each request, by transaction id. ``at``: time of the last complete reply; before the first, the
+    time of the requests. ``until``: time at which the requests are abandoned. Both times are in monotonic seconds.
+    ``readers``: decoder of each kind. ``takes``: function that returns whether to decode a part; its arguments are the
+    kind, and the bytes of this kind so far, including this part."""
 
     def __init__(
         self,
@@ -80,13 +80,13 @@ class Gathered:
         self._takes = takes
         self._bytes_of: Counter[int] = Counter()
         self.skipped: set[int] = set()
-        """Kinds of which parts were skipped."""
+        """Kinds of replies of which parts were skipped."""
         self._waiting = dict(kinds)
         self._answers: dict[int, list[Any]] = {kind: [] for kind in kinds.values()}
         self._bytes = 0
 
     def part(self, reply: Reply, now: float) -> bool:
-        """Read one part. Return False when it belongs to no open request. Raises ``Malformed``."""
+        """Decode one part. Return False if it belongs to no open request. Raises ``Malformed``."""
         kind = self._waiting.get(reply.xid)
         if kind is None:
             return False
@@ -106,9 +106,9 @@ class Gathered:
         return True
 
     def refused(self, xid: int) -> int | None:
-        """Record that the switch answered a request with an error, so that there is no reply.
+        """Record that the switch has answered a request with an error in place of a reply.
 
-        Return the kind of the request; None if no request with this transaction id is open."""
+        Returns the kind of the request; None if no request with this transaction id is open."""
         kind = self._waiting.pop(xid, None)
         if kind is not None:
             del self._answers[kind]
@@ -130,7 +130,7 @@ class Gathered:
 
 
 class Requests(ABC):
-    """Open requests to each switch. A subclass decides when to send them, and reports the replies.
+    """Open requests by switch. Subclasses decide when to send requests, and report the replies.
 
     ``now`` is in monotonic seconds."""
 
@@ -154,7 +154,7 @@ class Requests(ABC):
         self._asked[dpid] = Gathered(kinds, now, until, readers, takes)
 
     def part(self, dpid: Dpid, reply: Reply, now: float) -> bool:
-        """Read one part of a reply. Return False when it belongs to no open request. Raises ``Malformed``."""
+        """Decode one part of a reply. Return False if it belongs to no open request. Raises ``Malformed``."""
         asked = self._asked.get(dpid)
         if asked is None or not asked.part(reply, now):
             return False
@@ -163,7 +163,7 @@ class Requests(ABC):
         return True
 
     def error(self, dpid: Dpid, xid: int) -> bool:
-        """Record that the switch refuses a request. Return False when the request is not open."""
+        """Record that the switch has refused a request. Return False if the request is not open."""
         asked = self._asked.get(dpid)
         refused = asked.refused(xid) if asked else None
         if asked is None or refused is None:
@@ -177,10 +177,10 @@ class Requests(ABC):
         self._asked.pop(dpid, None)
 
     def _refused(self, dpid: Dpid, kind: int) -> None:  # noqa: B027
-        """Record that the switch refuses requests of this kind; a subclass may override this."""
+        """Record that the switch refuses requests of this kind. Subclasses may override this method."""
 
     @abstractmethod
     def _finish(self, dpid: Dpid, asked: Gathered) -> None:
         """Report the replies once every request is answered or refused.
 
-        The requests still count as open; a subclass closes them."""
+        Subclasses must close the requests."""

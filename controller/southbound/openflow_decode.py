@@ -1,10 +1,10 @@
 """Decoder of switch messages: OpenFlow 1.3 bytes to rules, counters, ports, errors and frames.
 
-In: bodies of messages and of multipart replies, whole packet-ins. Out: rules, or None for a foreign rule that the
-controller's own types cannot express; counts; frames. Every length is checked; ``Malformed`` is the only error raised.
-Every step advances by at least one header, so decoding ends. Section numbers are those of OpenFlow 1.3.5.
+In: bodies of messages and of multipart replies, and whole packet-ins. Out: rules, or None for a foreign rule that the
+controller's types cannot express; counts; frames. Every length is checked, and ``Malformed`` is the only error raised.
+Every step advances by at least one header, so decoding always ends. Section numbers are those of OpenFlow 1.3.5.
 
-The same flow entries are read every few seconds, so decoded rules are cached, up to a bound.
+The same flow entries are read every few seconds, so a limited number of decoded rules is cached.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ UNSUPPORTED = (1 << 64) - 1
 
 REMEMBERED = 1 << 15
 REMEMBERED_SIZE = 256
-"""Largest number of cached flow entries, and their largest size in bytes; they limit the memory of the cache."""
+"""Largest number of cached flow entries, and largest size in bytes of a cached entry. Both limit the memory of the
+cache."""
 
 COMMON_SIZE = 1 << 13
 """Largest size in bytes of a cached group: 255 next hops."""
@@ -73,7 +74,7 @@ _ROLE = struct.Struct("!I4xQ")
 _PACKET_IN = struct.Struct("!IHBBQ")
 _PACKET_IN_AT = 8
 _ONLY_IN_PORT = bytes.fromhex("0001000c80000004")
-"""First bytes of the match of nearly every packet-in: 12 bytes, of which 8 are the field ``in_port``."""
+"""First bytes of the match in nearly every packet-in, which consists of the field ``in_port`` alone."""
 _U16 = struct.Struct("!H")
 _U32 = struct.Struct("!I")
 _TWO_U16 = struct.Struct("!HH")
@@ -107,7 +108,7 @@ _PORT_STATS = np.dtype(
 class FlowCount(NamedTuple):
     """Counters of one flow entry.
 
-    ``packets`` and ``bytes`` are totals so far, None where the switch does not count them."""
+    ``packets`` and ``bytes`` are cumulative; None if the switch does not count them."""
 
     rule: FlowRule | None
     """Rule of the entry; None if the entry is foreign or a ``FlowRule`` cannot express it."""
@@ -116,7 +117,7 @@ class FlowCount(NamedTuple):
 
 
 class MeterDrops(NamedTuple):
-    """Packets that the bands of one meter have dropped so far; None where the switch does not count them."""
+    """Number of packets that the bands of one meter have dropped so far; None if the switch does not count them."""
 
     meter_id: int
     packets: int | None
@@ -134,14 +135,14 @@ def _unpacked(layout: struct.Struct, data: bytes, what: str) -> tuple[Any, ...]:
 def port_desc(data: bytes) -> Port:
     """Return the port that a port description defines (section 7.2.1).
 
-    Reserved ports, such as the switch's local port, are allowed. ``curr_speed`` in the description is in kbit/s."""
+    Reserved ports, such as the switch's local port, are decoded too. ``curr_speed`` in the description is in kbit/s."""
     number, mac, name, config, state, curr_speed, _ = _unpacked(_PORT, data, "a port description")
     up = not config & ofp.OFPPC_PORT_DOWN and not state & ofp.OFPPS_LINK_DOWN
     return Port(PortNo(number), _printable(name), mac.hex(":"), up, curr_speed * 1000.0)
 
 
 def _printable(name: bytes) -> str:
-    """Return the name with control characters replaced, which a terminal or a log viewer could execute."""
+    """Return the name with control characters replaced, because a terminal or a log viewer could execute them."""
     text = name.rstrip(b"\0").decode("utf-8", "replace")
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
@@ -159,7 +160,7 @@ def port_status(body: bytes) -> tuple[Port, bool]:
 def error(body: bytes) -> tuple[tuple[int, int] | None, str]:
     """Return type and code of an error, and a text such as ``OFPET_BAD_ACTION(2): OFPBAC_BAD_OUT_GROUP(9)``.
 
-    For an experimenter's error, None is returned instead of type and code (section 7.4.4)."""
+    For an experimenter's error, type and code are None (section 7.4.4)."""
     if len(body) < _ERROR.size:
         raise Malformed(f"an error message has {len(body)} bytes, fewer than {_ERROR.size}")
     kind, code = _ERROR.unpack_from(body)
@@ -198,7 +199,7 @@ def barrier_reply(body: bytes) -> None:
 
 
 def packet_in(message: bytes) -> tuple[PortNo | None, bytes]:
-    """Return the ingress port (None if it is not given) and the frame of a whole packet-in message (section 7.4.1)."""
+    """Return the ingress port (None if missing) and the frame of a whole packet-in message (section 7.4.1)."""
     at = _PACKET_IN_AT + _PACKET_IN.size
     if message.startswith(_ONLY_IN_PORT, at) and len(message) >= at + 18:
         return PortNo(_U32.unpack_from(message, at + 8)[0]), message[at + 18 :]
@@ -250,8 +251,8 @@ def _remember(entry: bytes) -> FlowRule | None:
 def _flow_rule(entry: bytes) -> FlowRule | None:
     """Return the rule in an entry; None if the entry is foreign or a ``FlowRule`` cannot express it.
 
-    ``entry``: bytes of the entry without length, duration and counters, as ``flow_stats`` combines them. Foreign
-    entries are checked too."""
+    ``entry``: bytes of the entry without length, duration and counters, as ``flow_stats`` joins them. Foreign entries
+    are checked for errors too."""
     priority, idle_timeout, hard_timeout, _, cookie = _FLOW_ID.unpack_from(entry, 1)
     fields, at = match_fields(entry, 1 + _FLOW_ID.size, len(entry))
     match = match_of(fields)
@@ -302,7 +303,7 @@ def _buckets(data: bytes) -> tuple[Bucket, ...] | None:
 
 
 _common_buckets = lru_cache(maxsize=1 << 9)(_buckets)
-"""Cached ``_buckets``: groups to different destinations have the same buckets."""
+"""Cached results of ``_buckets``, since groups to different destinations often have the same buckets."""
 
 
 def _bucket(actions: tuple[Action, ...] | None, watch_port: int, watch_group: int) -> Bucket | None:
@@ -357,7 +358,7 @@ def table_stats(body: bytes) -> dict[Table, int]:
 
 
 def table_features(body: bytes) -> dict[Table, int]:
-    """Return the capacity of each table that the controller uses (section 7.3.5.5.1); properties are skipped."""
+    """Return the capacity of each table that the controller uses (section 7.3.5.5.1). Other properties are skipped."""
     limits = {}
     for at, _ in structures(body, 0, len(body), "the features of a table", _TABLE_FEATURES.size):
         _, table, max_entries = _TABLE_FEATURES.unpack_from(body, at)
@@ -399,7 +400,7 @@ Field = tuple[int | None, bytes, bytes | None]
 
 
 def match_fields(data: bytes, at: int, end: int) -> tuple[list[Field], int]:
-    """Return the fields of the match at ``at``, and the position after its padding (section 7.2.3.1)."""
+    """Return the fields of the match that begins at ``at``, and the position after its padding (section 7.2.3.1)."""
     if end - at < 8:
         raise Malformed(f"{end - at} bytes are too few for a match")
     kind, length = _TWO_U16.unpack_from(data, at)
@@ -464,7 +465,7 @@ def _prefix(value: bytes, mask: bytes | None) -> Prefix | None:
 
 @lru_cache(maxsize=1 << 14)
 def _address(value: bytes, length: int) -> Prefix:
-    """Return a prefix; equal prefixes share one object, because there are many rules and few addresses."""
+    """Return a prefix. Equal prefixes are the same object, because many rules have few different addresses."""
     return Prefix(str(IPv4Address(value)), length)
 
 

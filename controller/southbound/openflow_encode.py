@@ -1,7 +1,7 @@
-"""Encoder of rules, requests and frames as OpenFlow 1.3 bytes, packed by hand to send thousands in a second.
+"""Encoder of rules, requests and frames as OpenFlow 1.3 bytes; fast enough for thousands of messages in a second.
 
-In: rule mods, requests, frames. Out: whole messages with transaction id 0; ``Connection.send`` sets it. The bytes equal
-those of Ryu's serialisers. Section numbers are those of OpenFlow 1.3.5.
+In: changes of rules, requests, frames. Out: whole messages with transaction id 0, which ``Connection.send`` replaces.
+The bytes equal those of Ryu's serialisers. Section numbers are those of OpenFlow 1.3.5.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ALL = {
     ofp.OFPMP_METER: struct.pack("!I4x", ofp.OFPM_ALL),
     ofp.OFPMP_METER_CONFIG: struct.pack("!I4x", ofp.OFPM_ALL),
 }
-"""Bodies of multipart requests by kind; requests of other kinds have an empty body."""
+"""Bodies of multipart requests, by kind. Requests of other kinds have an empty body."""
 
 _FLOW_MOD = struct.Struct("!QQBBHHHIIIHxx")
 _GROUP_MOD = struct.Struct("!HBxI")
@@ -99,8 +99,9 @@ def mod_message(mod: RuleMod) -> bytes:
 def _flow_mod(op: str, rule: FlowRule) -> bytes:
     """Return a flow mod (section 7.3.4.1).
 
-    Modify and delete affect only entries with the controller's cookie. A modify keeps the entry's cookie, counters and
-    duration (section 6.4), so an entry with a new owner must be added, which replaces the old entry."""
+    Modify and delete affect only entries with the controller's cookie. Modifying does not change an entry's cookie,
+    counters and duration (section 6.4). An entry with a new owner must therefore be added, which replaces the old
+    entry."""
     table, priority, match = rule.key
     body = _match(match)
     if op != "delete":
@@ -132,7 +133,7 @@ def _meter_mod(op: str, rule: MeterRule) -> bytes:
 
 
 def _header(field: int, size: int, masked: bool = False) -> bytes:
-    """Return the header of an OXM TLV of the basic class (section 7.2.3.2); a mask is as long as the value."""
+    """Return the header of an OXM TLV of the basic class (section 7.2.3.2). A mask is as long as the value."""
     return struct.pack("!HBB", ofp.OFPXMC_OPENFLOW_BASIC, field << 1 | masked, 2 * size if masked else size)
 
 
@@ -147,7 +148,7 @@ _PORT_FIELDS = {
 
 
 def _match(match: Match) -> bytes:
-    """Return the match (section 7.2.3.1); its length does not include the padding to 8 bytes."""
+    """Return the match (section 7.2.3.1). Its length field does not include the padding to 8 bytes."""
     in_port, eth_type, eth_dst, ip_src, ip_dst, arp_tpa, ip_proto, src_port, dst_port, arp_spa = match
     fields = b""
     if in_port is not None:
@@ -174,7 +175,7 @@ def _match(match: Match) -> bytes:
 
 @lru_cache(maxsize=1 << 14)
 def _prefix(field: int, prefix: Prefix) -> bytes:
-    """Return the field of an address prefix. A single host has no mask, so that it reads back as it was written."""
+    """Return the field of an address prefix. A single host has no mask, because switches drop a full mask."""
     address, length = prefix
     value = IPv4Address(address)
     if length == 32:
@@ -196,7 +197,7 @@ def _ports(match: Match) -> bytes:
 
 @lru_cache(maxsize=1 << 10)
 def _port(field: int, ports: PortClass) -> bytes:
-    """Return the field of a port class. A single port has no mask, so that it reads back as it was written."""
+    """Return the field of a port class. A single port has no mask, because switches drop a full mask."""
     value, mask = ports
     if not 0 < mask <= _EVERY_BIT or value & ~mask:
         raise ValueError(f"the ports {ports} need a mask above 0, and a value without bits outside the mask")
@@ -210,7 +211,7 @@ def _port(field: int, ports: PortClass) -> bytes:
 
 @lru_cache(maxsize=1 << 14)
 def _instructions(actions: tuple[Action, ...], goto: Table | None, meter: int | None) -> bytes:
-    """Return the instructions (section 7.2.4); the switch executes them in the order of section 5.9."""
+    """Return the instructions (section 7.2.4). The switch executes them in the order of section 5.9."""
     packed = b""
     if meter is not None:
         packed = _METER.pack(ofp.OFPIT_METER, _METER.size, meter)
@@ -267,7 +268,7 @@ def counted_flows_request() -> bytes:
 
 
 def learning_flows_request() -> bytes:
-    """Return a request for the controller's flow entries that count pairs of jobs being learnt (section 7.3.5.2)."""
+    """Return a request for the controller's learning rules (section 7.3.5.2)."""
     return _flow_request(ofp.OFPMP_FLOW, ofp.OFPTT_ALL, learning_cookie(0), COOKIE_MASK | 0xFF << 40)
 
 

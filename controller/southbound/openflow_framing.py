@@ -1,7 +1,7 @@
 """Framing of OpenFlow: splits a stream into messages, and builds messages (OpenFlow 1.3.5 section 7.1).
 
-Sans-IO. In: received bytes, in chunks of any size. Out: whole messages. After a header that violates the specification
-nothing more is read, because the end of its message is unknown.
+Sans-IO. In: received bytes, in chunks of any size. Out: whole messages. After an invalid header nothing more is read,
+because the end of its message is unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KINDS = 30
 
 
 class Malformed(ValueError):
-    """A message of a switch violates the specification; the text describes the violation, and is logged.
+    """A message of a switch violates the specification. The text of the exception describes how, and is logged.
 
     This exception ends only the connection of the switch. Any other exception is a fault of the controller and stops
     the process."""
@@ -40,16 +40,16 @@ class Frame(NamedTuple):
 class Splitter:
     """Splitter of one connection's byte stream into messages.
 
-    Each byte is copied a constant number of times, even when a message arrives byte by byte."""
+    The time is linear in the number of bytes, even if a message arrives byte by byte."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the messages that are complete now; the rest waits for the next bytes.
+        """Yield the messages that are now complete. Remaining bytes are kept for the next call.
 
-        The generator must be exhausted before the next call. Raises ``Malformed`` for a header with a version, type or
-        length that OpenFlow does not have."""
+        The generator must be exhausted before the next call. Raises ``Malformed`` for a header with an invalid version,
+        type or length."""
         rest = self._rest
         stream: bytes | bytearray = data
         if rest:
@@ -71,5 +71,5 @@ class Splitter:
 
 
 def message(kind: int, body: bytes = b"", xid: int = 0) -> bytes:
-    """Return a message of OpenFlow 1.3 with its header. Raises ``struct.error`` above 65,535 bytes."""
+    """Return an OpenFlow 1.3 message with its header. Raises ``struct.error`` above 65,535 bytes."""
     return HEADER.pack(VERSION, kind, HEADER.size + len(body), xid) + body

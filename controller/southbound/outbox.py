@@ -1,6 +1,6 @@
 """Outbox: commands from other threads, and from signal handlers, to the hub in the main thread.
 
-This module imports no framework, because the outbox exists before the framework's slow import. In: commands, and the
+The module does not import the framework, because the outbox is needed before this slow import. In: commands, and the
 request to stop. Out: the commands, in the hub.
 """
 
@@ -38,19 +38,19 @@ class Outbox:
         self._ring()
 
     def stop(self) -> None:
-        """End ``run_hub``; commands still in the queue are dropped."""
+        """End ``run_hub``, and drop the commands that are still queued."""
         self._stopping = True
         self._ring()
 
     def fail(self, error: BaseException) -> None:
-        """End ``run_hub`` with this error."""
+        """Make ``run_hub`` raise this error."""
         self._failure = self._failure or error
         self.stop()
 
     def receive(self, wait: Callable[[socket.socket], None]) -> Iterator[Command]:
-        """Yield the commands in the hub, until ``stop``.
+        """Yield the commands until ``stop`` is called. For use in the hub.
 
-        ``wait`` returns when the socket is readable. Raises the error given to ``fail``."""
+        ``wait``: returns when the socket is readable. Raises the error that was given to ``fail``."""
         while True:
             while self._commands and not self._stopping:
                 yield self._commands.popleft()
@@ -63,7 +63,9 @@ class Outbox:
             raise self._failure
 
     def wait(self) -> None:
-        """Wait in a thread without a hub until ``stop``, and drop all commands. Raises the error given to ``fail``."""
+        """Wait, without a hub, until ``stop`` is called, dropping commands.
+
+        Raises the error that was given to ``fail``."""
 
         def readable(woken: socket.socket) -> None:
             select.select([woken], [], [])
@@ -72,7 +74,7 @@ class Outbox:
             pass
 
     def close(self) -> None:
-        """Close the sockets; commands sent from now on are dropped."""
+        """Close the sockets. Commands sent later are dropped."""
         self._woken.close()
         self._wake.close()
 

@@ -1,8 +1,7 @@
-"""Southbound of a member, in a process of its own: the main function, and what it exchanges with its parent.
+"""Southbound of a member in a process of its own: its main function, and the exchange with its parent.
 
-In: from the parent, packets of the control loop (``uplink``), and what the parent knows of claims, files and settings.
-Out: packets, and questions about claims. Everything in the process runs in the hub. The process ends when the parent
-does.
+In: from the parent, packets of the control loop (``uplink``), answers about claims, and new files. Out: packets, and
+questions about claims. All code in the process runs in the hub. The process ends when its parent ends.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from controller.tls import TlsContext
 log = structlog.get_logger(__name__)
 
 _SIZE = struct.Struct("!i")
-"""Number of bytes before each message, as in ``multiprocessing.connection``."""
+"""Format of the size in bytes that precedes each message, as in ``multiprocessing.connection``."""
 CHUNK = 1 << 16
 ALIVE_S = 1.0
-"""Seconds between two signs of life for the parent."""
+"""Seconds between two ``Alive`` messages to the parent."""
 
 
 class AskedHolding:
-    """``Holding`` of a parent that decides on claims: the answers to questions about switches."""
+    """``Holding`` that asks the parent process about each switch, and keeps the answers."""
 
     is_shared = True
 
@@ -70,7 +69,7 @@ def run(
     config: Config,
     logging: Callable[[], object],
 ) -> None:
-    """Run the southbound until the parent ends it: the main function of the process."""
+    """Run the southbound until the parent stops it. Main function of the process."""
     logging()
     outbox = Outbox()
     pipe = _Pipe(socket.socket(fileno=connection.fileno()), outbox)

@@ -3,16 +3,15 @@
 In: the time, parts of replies. Out: requests through ``send``; ``Counters``, ``LearningCounters`` and ``TablesRead``
 messages. ``now`` is in monotonic seconds.
 
-Counters are polled every interval. One in ``METERS_EVERY`` polls also reads the packets that the meters of the control
-table dropped. Rules of jobs that are being learnt are polled more often. All switches are polled at the same moment,
-because the controller compares the traffic of a link with counters of its flows on other switches.
+Counters are polled once per interval. One of ``METERS_EVERY`` polls also reads how many packets the meters of the
+control table have dropped. Rules of jobs that are being learnt are polled more often. All switches are polled at the
+same moment, because the controller compares the traffic of a link with counters of its flows on other switches.
 
-Table capacities are part of the table features, which are 1.2 MB in Open vSwitch. The capacities of switches are
-therefore read one switch after another. They are not read together with counters, because the counters would get the
-time at which the whole reply has arrived. If a switch refuses a rule because a table is full, its capacities are read
-with its next poll. Capacities of switches with little room are read more often than those of other switches, so that
-the controller notices soon when there is more room. A request that a switch refuses is not repeated while the switch is
-connected.
+Capacities of tables (*limits*) are part of the table features, a reply of 1.2 MB in Open vSwitch. They are therefore
+read from one switch after another. They are not read together with counters, whose time would be that of the end of the
+long reply. If a switch refuses a rule because a table is full, its limits are read with its next poll. The limits of
+switches with little room are read more often, so that the controller notices soon when they grow. A request that a
+switch refuses is not repeated while the switch is connected.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from controller.tables.messages import Counters, LearningCounters, PortCount, Ru
 from controller.tables.rules import AnyTable, FlowKey
 
 METERS_EVERY = 5
-"""Number of polls per reading of the meters, whose counts change only while a host floods the controller."""
+"""Number of polls of which one also reads the meters. Their counts change only while a host floods the controller."""
 PATIENCE = 3
 """Number of intervals after which a poll without a reply is abandoned."""
 TIMES = 4
-"""Number of polls per interval of the rules that count pairs of jobs being learnt.
+"""Number of polls of learning rules per interval.
 
-Open vSwitch updates its counters at most every half second."""
+More would be useless, since Open vSwitch updates its counters at most every half second."""
 
 
 @dataclass(slots=True)
 class _Polled:
-    """State of the polls of the counters of one switch. Times are monotonic seconds."""
+    """Polls of one switch's counters. Times are monotonic seconds."""
 
     next_at: float
     """Due time of the next regular poll."""
@@ -54,7 +53,7 @@ class _Polled:
     halfway_at: float = math.inf
     """Due time of an additional poll; infinite if there is none."""
     meters: bool = True
-    """Whether the meters may be read; False once the switch has refused the request."""
+    """Whether the meters are read; False once the switch has refused this."""
     polls: int = 0
     """Number of polls so far."""
 
@@ -63,8 +62,8 @@ class CounterPoller(Requests):
     """Regular polls of all switches.
 
     A switch has one open poll at a time. The next poll waits until the open one is answered or, after a few intervals,
-    abandoned. When a poll is abandoned, the replies that did arrive are reported. ``zero``: time of one poll, so that
-    several southbounds poll at the same moments."""
+    abandoned; then the replies that have arrived are reported. ``zero``: time of one poll, with which several
+    southbounds poll at the same moments."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class CounterPoller(Requests):
         self._switches.pop(dpid, None)
 
     def poll_halfway(self) -> None:
-        """Poll every switch once more, half an interval before its next poll."""
+        """Poll every switch one more time, half an interval before its next regular poll."""
         for polled in self._switches.values():
             polled.halfway_at = polled.next_at - self._interval_s / 2
 
@@ -122,7 +121,7 @@ class CounterPoller(Requests):
         polled.polls += 1
 
     def _refused(self, dpid: Dpid, kind: int) -> None:
-        """Remember that the switch refuses to read meters; the other requests may still be answered."""
+        """Remember that the switch refuses requests for meters. It may still answer the other requests."""
         self._switches[dpid].meters &= kind != ofp.OFPMP_METER
 
     def _finish(self, dpid: Dpid, asked: Gathered) -> None:
@@ -144,11 +143,11 @@ class CounterPoller(Requests):
 
 
 class LearningPoller(Requests):
-    """Polls of the rules that count pairs of jobs that are being learnt.
+    """Polls of learning rules, which count pairs of hosts of jobs that are being learnt.
 
-    The traffic of such a job uses ECMP until the controller knows the pairs that carry traffic. All switches are polled
-    at the same time, so that the replies show all pairs of one collective. ``interval_s``: interval of the
-    regular polls. ``zero``: as for the regular polls."""
+    The job's traffic uses ECMP until the controller knows the pairs with traffic. All switches are polled at the same
+    time, so that their replies together show all pairs of one collective. ``interval_s``: interval of the regular
+    polls. ``zero``: as for the regular polls."""
 
     def __init__(
         self,
@@ -175,7 +174,7 @@ class LearningPoller(Requests):
         self._connected.discard(dpid)
 
     def poll(self, dpids: frozenset[Dpid]) -> None:
-        """Poll the learning rules of only these switches from now on."""
+        """Poll the learning rules of these switches, and of no others, from now on."""
         self._polled = dpids
 
     def tick(self, now: float) -> None:
@@ -209,17 +208,17 @@ def _rule_counts(asked: Gathered) -> dict[FlowKey, RuleCount]:
 
 
 TABLES_EVERY = 2
-"""Time between two reads of the numbers of entries, as a multiple of the interval of the counter polls."""
+"""Time between two readings of the numbers of entries, as a multiple of the interval of counter polls."""
 LIMITS_EVERY_S = 60.0
-"""Seconds between two reads of the limits of one switch; limits are configured and hardly ever change."""
+"""Seconds between two readings of the limits of one switch, which hardly ever change."""
 LIMITS_SOON_S = 7.0
 """Seconds after which the limits of a switch with little room are read again, while no other switch is due.
 
-By default, this is with every second poll of entries."""
+With the default interval, this is every second reading of the numbers of entries."""
 LITTLE_ROOM = 0.5
 """Fraction of a table's capacity; a table that is full to at least this fraction has little room."""
 LIMITS_APART_S = 0.5
-"""Smallest number of seconds between reads of the limits of two switches."""
+"""Smallest number of seconds between readings of the limits of two switches."""
 TABLES_PATIENCE_S = 30.0
 """Seconds after which a poll without a reply is abandoned."""
 
@@ -230,18 +229,18 @@ LIMITS = (ofp.OFPMP_TABLE_FEATURES, ofp.OFPMP_GROUP_FEATURES, ofp.OFPMP_METER_FE
 
 @dataclass(slots=True)
 class _Tables:
-    """State of the polls of the tables of one switch. Times are monotonic seconds."""
+    """Polls of one switch's tables. Times are monotonic seconds."""
 
     next_at: float
-    """Time of the next read of the numbers of entries."""
+    """Time of the next reading of the numbers of entries."""
     limits_at: float
-    """Time from which the limits are read with a poll."""
+    """Time from which on the next poll also reads the limits."""
     refused: set[int] = field(default_factory=set)
     """Kinds of requests that the switch refuses."""
     entries: Mapping[AnyTable, int] = field(default_factory=dict)
-    """Number of entries in each table, as read last."""
+    """Number of entries in each table, as last read."""
     limits: Mapping[AnyTable, int] = field(default_factory=dict)
-    """Capacity of each table, as read last."""
+    """Capacity of each table, as last read."""
 
     @property
     def has_little_room(self) -> bool:
@@ -249,7 +248,7 @@ class _Tables:
 
 
 class TablePoller(Requests):
-    """Polls of the tables of all switches. ``interval_s``: interval of the polls of counters."""
+    """Polls of the tables of all switches. ``interval_s``: interval of counter polls."""
 
     def __init__(self, interval_s: float, send: encode.Send, put: Callable[[TablesRead], None]) -> None:
         super().__init__(send)

@@ -1,4 +1,4 @@
-"""Messages between the southbound's process and its parent, besides the packets of the link. Imports no framework."""
+"""Messages between the southbound's process and its parent, except the packets of the link. Imports no framework."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from controller.fabric.topology import Dpid
 
 @dataclass(frozen=True, slots=True)
 class CannotListen:
-    """The process ends, because it cannot listen."""
+    """The process ends, because it cannot listen at its address."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The process is running."""
+    """Sign that the process is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Question about a switch, or the parent's answer, which is sent again whenever it has changed.
+    """Question about a switch, or the parent's answer. An answer is sent again whenever it has changed.
 
     The fields are as in ``Holding``."""
 
     dpid: Dpid
     since: float | None
-    """Start of the connection; None for a question about the generation id only."""
+    """Start of the switch's connection; None for a question that is only about the generation id."""
     generation: int | None = None
     may_claim: bool = False
 

@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 APP_MODULE = "controller.southbound.app"
 SWITCH_INTERVAL_S = 0.001
-"""Seconds that one thread may keep the interpreter while another thread waits for it.
+"""Seconds for which a thread may keep Python's interpreter while another thread waits for it.
 
 The hub and the API's thread release the interpreter at every system call. While one thread computes, a median echo
 takes 5.3 ms with Python's default of 5 ms, and 0.7 ms with 0.5 ms. Below 1 ms, busy threads switch so often that each
@@ -60,9 +60,9 @@ def run_hub(
 ) -> None:
     """Run OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT; to be called once, in the main thread.
 
-    ``put`` is called in the hub with every message for the control loop and must not block. ``on_ready`` is called
-    once, when switches can connect. ``tls``: context of new connections. ``holding``: switches to claim. ``known``:
-    switches of the fabric. Raises ``ListenError``, or the exception of a handler."""
+    ``put``: called in the hub with every message for the control loop; must not block. ``on_ready``: called once, when
+    switches can connect. ``tls``: context of new connections. ``holding``: switches to claim. ``known``: switches of
+    the fabric. Raises ``ListenError``, or the exception of a handler."""
     listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox, known)
     if tls.current is None and not is_loopback(config.openflow.host):
         log.warning("OpenFlow is open to the network without TLS: any machine that reaches it can pose as a switch")
@@ -96,7 +96,7 @@ def run_hub(
 
 
 class _NoServer:
-    """Server that the framework starts instead of its own; it does nothing, since ``Listener`` accepts the switches."""
+    """Server that does nothing. The framework starts it in place of its own, and ``Listener`` accepts the switches."""
 
     def __call__(self) -> None: ...
 
@@ -115,9 +115,9 @@ log = structlog.get_logger(__name__)
 
 BACKLOG = 512
 MAX_HANDSHAKES = 256
-"""Largest number of connections in their handshake, unless half of ``max_connections`` is less.
+"""Largest number of connections in their handshake; half of ``max_connections`` if that is less.
 
-One more connection ends the oldest handshake of the address with the most handshakes."""
+A further connection ends the oldest handshake of the address with the most handshakes."""
 LOG_S = 10.0
 LOG_LINES = 4
 """Largest number of refusals logged per ``LOG_S`` seconds; further refusals are only counted."""
@@ -247,7 +247,7 @@ class Listener:
             log.warning("connection refused", peer=connection.peer, reason=reason, why=why, **switch)
 
     def _report(self) -> None:
-        """Log every ``LOG_S`` seconds how many refusals had no log line, and how many messages were ignored."""
+        """Log every ``LOG_S`` seconds the number of refusals without a line, and of ignored messages."""
         while True:
             if self._logged > LOG_LINES:
                 log.warning("more connections refused", count=self._logged - LOG_LINES)

@@ -1,8 +1,9 @@
 """Link of this southbound to the control loop in another process; all code here runs in the hub.
 
-In: messages of the app, through ``put``. Out: packets, each with at most ``MOST_AHEAD`` messages more than the control
-loop has taken, and the commands in the packets that arrive. Before the first ``Welcome`` and after a break, messages
-are dropped: the switches are announced again with the next ``Welcome``.
+In: messages of the app, through ``put``; packets of the control loop. Out: packets, and the commands in received
+packets. At most ``MOST_AHEAD`` messages are sent that the control loop has not acknowledged. Before the first
+``Welcome``, and from a break until the next one, messages are dropped: the switches are announced again after a
+``Welcome``.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ from controller.tables.messages import FromSwitches
 log = structlog.get_logger(__name__)
 
 MOST_AHEAD = 1000
-"""Largest number of messages that were sent and that the control loop has not taken."""
+"""Largest number of sent messages that the control loop has not acknowledged."""
 MOST_TOGETHER = 200
 """Largest number of messages in one packet."""
 
 
 class Uplink:
-    """Messages to the control loop. ``write``: queues a packet, and never waits. ``later``: calls a function soon.
+    """Sender of messages to the control loop.
 
-    ``between``: lets other greenlets run, between the parts of a large packet."""
+    ``write``: queues a packet, and never waits. ``later``: calls a function soon. ``between``: called between the parts
+    of a large packet to let other greenlets run."""
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class Uplink:
         self._taken = 0
 
     def put(self, message: FromSwitches, backlog: Backlog | None = None, /) -> None:
-        """Queue a message (``limits.Put``), and send it soon, together with others."""
+        """Queue a message, and send it soon, together with others. See ``limits.Put``."""
         if self._session is None:
             return
         try:
@@ -79,7 +81,7 @@ class Uplink:
             self._write(packet([report, *(packed for packed, _ in together)]))
 
     def received(self, data: bytes) -> None:
-        """Handle a packet of the control loop. Raises ``Refused`` for bytes that are no packet."""
+        """Handle a packet of the control loop. Raises ``Refused`` for bytes that are not a packet."""
         for command in TO_SOUTHBOUND.read(data, self._between):
             if command is None:
                 continue
