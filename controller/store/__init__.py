@@ -1,17 +1,18 @@
-"""The saved state: one writer at a time, and commits that are safe on disk before a request is acknowledged.
+"""The saved state. It has one writer at a time, and changes are safe on disk before a request is acknowledged.
 
-In: two ``SavedState`` objects, of which only the difference is written. Out: the revision that contains the difference,
-or the reason why it was not saved; after a restart all records, or a refusal.
+In: the saved ``SavedState`` and the present one, of which only the difference is written. Out: the revision that
+contains the difference, or the reason why it was not saved; after a restart all records, or an error.
 
 - ``store``: the ``Store`` interface (claim, load, commit) between the controller and its saved state.
 - ``records``: the saved state as records, in one format for all stores.
-- ``configured``: choice of the store: SQLite in the state directory, etcd, or none.
+- ``configured``: chooses the store: SQLite in the state directory, etcd, or none.
 - ``commit_queue``: the thread that writes commits.
 - ``sqlite_store``, ``sqlite_database``: the SQLite implementation.
 - ``etcd_store``: the implementation in etcd, with ``etcd_claim``, ``etcd_contents``, ``etcd_commits``, ``etcd_events``.
 - ``etcd_client``, ``etcd_operations``: calls to etcd, with the messages of its API in ``etcd_v3``.
-- ``exported``: text of a state that is moved to another store. ``lease_secret``: the secret of lease tokens in a file.
+- ``exported``: the text form in which a state is moved to another store. ``lease_secret``: the file with the secret of
+  lease tokens.
 - ``members``, ``etcd_members``: the controllers that share a state in etcd.
-- ``sign_of_life``: what tells a standby that the active controller has ended, before its lease ends.
-- ``directory_claim``: locks that decide which controller may use a directory.
+- ``sign_of_life``: shows other members that a member's process has ended, before its lease ends.
+- ``directory_claim``: file locks that decide which controller may use a directory.
 """

@@ -1,16 +1,16 @@
-"""Assignment of switches to members: which member is the holder of each switch. Pure.
+"""Assignment of switches to members: which member is the holder (OpenFlow master) of each switch. Pure.
 
-In: the members that each switch is connected to, members that live or drain, racks, and present holders. Out: the new
-holders of the switches whose holder changes. The result does not depend on the order of the input.
+In: for each switch the members that it is connected to; members that are alive or draining; racks; present holders.
+Out: the new holders of the switches whose holder changes. The result does not depend on the order of the input.
 
-Each switch ranks the members by a hash of its dpid, or of its rack, and the member's name (rendezvous hashing). So when
-a member is added or removed, only switches that it gets or had need to move. A member may hold ``SLACK`` times its
-share of all known switches. A switch takes the first member of its rank that has room. If none has room, the least
-loaded member takes it: an overloaded member is better than a switch without a holder.
+Each switch ranks the members by a hash of its dpid, or of its rack, and the member's name (rendezvous hashing). When a
+member is added or removed, only switches that this member gets or had need to move. A member has room for ``SLACK``
+times an equal share of all known switches. The holder of a switch is the first member of its ranking that has room. If
+none has room, it is the least loaded member: an overloaded holder is better than none.
 
-A switch whose holder cannot control it moves at once. Other moves only improve the assignment, and at most
-``MOST_MOVES`` of them are made at a time: from members that drain, from those that hold too many, and to the member
-that the switch ranks first. Each move brings the assignment closer to a state in which nothing moves.
+A switch whose holder cannot control it moves at once. All other moves are improvements: from draining members, from
+members with too many switches, and to the member that the switch ranks first. At most ``MOST_MOVES`` improvements are
+made at a time. The improvements end, because each brings the assignment closer to one that needs none.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from typing import NamedTuple
 from controller.fabric.topology import Dpid
 
 SLACK = Fraction(5, 4)
-"""Largest number of switches of a member, as a multiple of an equal share of all switches; rounded up."""
+"""Largest number of switches of a member, as a multiple of an equal share of all switches. The product is rounded
+up."""
 
 MOST_MOVES = 8
-"""Largest number of switches that move at a time without need: their holders can control them."""
+"""Largest number of switches that move at a time although their holders can control them."""
 
 
 class Holder(NamedTuple):
-    """A member that holds switches. ``id``: random text of its process."""
+    """A member that is the holder of switches. ``id``: random text that identifies its process."""
 
     name: str
     id: str
@@ -42,24 +43,24 @@ class Holder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Everything that the assignment depends on."""
+    """All inputs of the assignment."""
 
     members: frozenset[Holder]
-    """Members that live."""
+    """Members that are alive."""
     connected: Mapping[Dpid, Collection[Holder]]
-    """Members that report a connection of each switch."""
+    """Members that report a connection to a switch, by switch."""
     holders: Mapping[Dpid, Holder]
-    """Present holders of all known switches that have one, alive or not."""
+    """Present holders, alive or not, of known switches. A switch without a holder has no entry."""
     draining: frozenset[str] = frozenset()
-    """Names of members that should hold nothing."""
+    """Names of members that should be the holder of no switch."""
     racks: Mapping[Dpid, str] = field(default_factory=dict)
-    """Racks of the switches that should have one holder together."""
+    """Rack by switch. The switches of a rack should have the same holder."""
 
 
 def assign(site: Site, most_moves: int = MOST_MOVES) -> dict[Dpid, Holder]:
-    """Return the new holder of each switch that gets another one.
+    """Return the new holders of the switches whose holder changes.
 
-    ``most_moves``: largest number of moves without need. A switch that no member is connected to keeps its holder."""
+    ``most_moves``: largest number of improvements. A switch to which no member is connected keeps its holder."""
     plan = _Plan(site)
     plan.place_homeless()
     plan.improve(most_moves)
@@ -67,17 +68,17 @@ def assign(site: Site, most_moves: int = MOST_MOVES) -> dict[Dpid, Holder]:
 
 
 def most_held(switches: int, members: int) -> int:
-    """Return the largest number of switches that each of ``members`` members should hold."""
+    """Return the number of switches for which a member has room. ``members``: number of members."""
     return ceil(SLACK * switches / members) if members else 0
 
 
 class _Plan:
-    """Assignment in progress. ``holders``: holder so far of each switch that some member can control."""
+    """Assignment in progress. ``holders``: holder so far, by switch that a member can control."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._choices = {dpid: _choices(site, dpid) for dpid in sorted(site.connected)}
-        """Members that each switch may have as its holder, the best first."""
+        """Members that may be the holder, best first, by switch."""
         usable = {member for choices in self._choices.values() for member in choices}
         known = site.connected.keys() | site.holders.keys()
         self._most = most_held(len(known), len({one for one in usable if one.name not in site.draining} or usable))
@@ -85,7 +86,7 @@ class _Plan:
         self._load = Counter(self.holders.values())
 
     def _is_controlled(self, dpid: Dpid) -> bool:
-        """Return whether the present holder can control the switch, whether or not it drains."""
+        """Return whether the present holder, which may be draining, can control the switch."""
         holder = self._site.holders.get(dpid)
         return holder in self._site.members and holder in self._site.connected[dpid]
 
@@ -104,7 +105,7 @@ class _Plan:
         return next((member for member in choices if self._room(member) > 0), fallback)
 
     def place_homeless(self) -> None:
-        """Find a holder for each switch that has none; one holder for all such switches of a rack if it has room."""
+        """Find a holder for each switch without one: the same for all such switches of a rack, if it has room."""
         groups: defaultdict[str, list[Dpid]] = defaultdict(list)
         for dpid, choices in self._choices.items():
             if choices and dpid not in self.holders:
@@ -116,12 +117,12 @@ class _Plan:
                 self._move(dpid, whole or self._best(dpid))
 
     def improve(self, most_moves: int) -> None:
-        """Make at most ``most_moves`` moves that only improve the assignment."""
+        """Make at most ``most_moves`` improvements."""
         for _, (dpid, member) in zip(range(most_moves), self._improvements(), strict=False):
             self._move(dpid, member)
 
     def _improvements(self) -> Iterator[tuple[Dpid, Holder]]:
-        """Yield one improvement after the other. The caller makes each move before it takes the next one."""
+        """Yield one improvement after the other. The caller must make the move before it requests the next one."""
         for dpid, holder in list(self.holders.items()):
             if holder not in self._choices[dpid]:  # it drains
                 yield dpid, self._best(dpid)
@@ -141,7 +142,7 @@ class _Plan:
 
 
 def _choices(site: Site, dpid: Dpid) -> list[Holder]:
-    """Return the members that may hold the switch, the best first; draining members only if there are no others."""
+    """Return the members that may be the holder, best first. Draining members are included only without others."""
     able = [member for member in set(site.connected[dpid]) if member in site.members]
     able = [member for member in able if member.name not in site.draining] or able
     group = _group(site, dpid)
@@ -149,7 +150,7 @@ def _choices(site: Site, dpid: Dpid) -> list[Holder]:
 
 
 def _group(site: Site, dpid: Dpid) -> str:
-    """Return the text by which the switch ranks the members: its rack, or its dpid."""
+    """Return the text whose hash ranks the members for the switch: its rack, or its dpid."""
     return f"rack {site.racks[dpid]}" if dpid in site.racks else f"switch {dpid:#x}"
 
 

@@ -1,6 +1,6 @@
-"""Queue of commits and the thread that writes them: all commits that wait are written together.
+"""Queue of commits, and the thread that writes them. All waiting commits are written together.
 
-In: changes of records. Out: calls of ``Done`` with the result of the write that contains them.
+In: changes of records. Out: calls of ``Done`` with the result of the write that contains the changes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class _Commit(NamedTuple):
 
 
 class CommitQueue:
-    """Commits in their order, written by a thread of their own.
+    """Commits in the order of their arrival, written by a thread of their own.
 
-    ``write``: writes several changes as one, and returns the revision or the error. Its exceptions are logged and
-    reported as errors. ``after``: called in the thread after each write has been reported. ``end``: called in the
-    thread when the queue was closed and all its commits are written."""
+    ``write``: writes several changes as one, and returns the revision or the error. An exception is logged, and
+    reported as an error. ``after``: called in the thread when a write has been reported. ``end``: called in the thread
+    when the queue was closed and all commits are written."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class CommitQueue:
         self._commits.put(_Commit(changes, done))
 
     def close(self) -> None:
-        """Write all commits that wait, and return when the thread has ended."""
+        """Write all waiting commits, and return when the thread has ended."""
         self._commits.put(None)
         self._thread.join()
 

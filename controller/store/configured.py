@@ -25,11 +25,11 @@ from signalbox.errors import InvalidInput
 from signalbox.files import of_another_user, open_to_others
 
 STATE_FILES = (FILE, lease_secret.FILE)
-"""Files of the store in the state directory, which nobody else may read."""
+"""Files of the store in the state directory, which only their owner may read."""
 
 
 class NothingSaved:
-    """``Store`` of a controller without ``state_dir``: it keeps nothing, and reports each commit as done."""
+    """``Store`` of a controller without ``state_dir``, which saves nothing, and reports each commit as done."""
 
     is_claimed = True
     where = "no state_dir"
@@ -78,7 +78,7 @@ class NothingSaved:
 
 
 def store_of(config: Config) -> Store:
-    """Return the store that the configuration names. This call makes no connection and changes nothing.
+    """Return the store that the configuration names. The call makes no connection and changes nothing.
 
     Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
     if config.etcd_endpoints:
@@ -93,9 +93,9 @@ def prepare_access(
     membership: EtcdMembership | None = None,
     assignments: EtcdAssignments | None = None,
 ) -> Callable[[], None]:
-    """Read the files of the section ``etcd`` again, and return a function with which all arguments use them.
+    """Read the files of the section ``etcd`` again. Return a function that makes all arguments use their contents.
 
-    Raises ``InvalidInput`` for a file that is wrong, and when etcd does not accept what has changed."""
+    Raises ``InvalidInput`` for an invalid file, and if etcd does not accept the new contents."""
     if not isinstance(store, EtcdStore):
         return lambda: None
     access = _access(config.etcd_endpoints, config.etcd)
@@ -112,7 +112,7 @@ def prepare_access(
 
 
 def membership_of(config: Config, store: Store) -> EtcdMembership | None:
-    """Return the membership of the controller that uses the store; None where the state is not in etcd.
+    """Return the membership of the controller that uses the store; None if the state is not in etcd.
 
     Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
     if not isinstance(store, EtcdStore):
@@ -126,9 +126,9 @@ def membership_of(config: Config, store: Store) -> EtcdMembership | None:
 def assignments_of(
     config: Config, store: Store, membership: EtcdMembership | None
 ) -> tuple[EtcdAssignments, Callable[[], int]] | None:
-    """Return the assignments of switches to members, of which ``membership`` is one, and the base of generation ids.
+    """Return the assignments of switches to members, and the base of generation ids, for this ``membership``.
 
-    The base is known once the state was loaded. Returns None where members do not divide the switches.
+    The base is known once the state was loaded. Returns None if members do not divide the switches.
 
     Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
     if not isinstance(store, EtcdStore) or membership is None or not config.members.api:

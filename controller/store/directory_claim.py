@@ -1,6 +1,6 @@
-"""Claim of a directory by one controller at a time, and the mark of controllers that wait for it.
+"""Claim of a directory by one controller at a time, and the mark of controllers that wait for the claim.
 
-Both are file locks in the directory. The kernel releases a lock when the process that holds it ends.
+Both are file locks in the directory. The kernel releases a lock when its process ends.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ log = structlog.get_logger(__name__)
 
 LOCK = "lock"
 MARK = "standby"
-"""File that all waiting controllers have locked, with a shared lock."""
+"""File on which all waiting controllers have a shared lock."""
 
 _FLOCK = struct.Struct("hhqqi")
 """Type, whence, start, length and process of a lock (``struct flock`` of fcntl(2))."""
 
 
 class DirectoryClaim:
-    """Part of a ``Store`` that claims its directory."""
+    """Base class of a ``Store`` in a directory, with the methods that claim the directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -40,10 +40,10 @@ class DirectoryClaim:
         return self._lock is not None
 
     def claim(self, wait: bool = False) -> bool:
-        """Claim the directory, which is created when it is missing.
+        """Claim the directory, which is created if it is missing.
 
-        Return False when another process has the claim; with ``wait``, wait for the claim instead. Raises
-        ``InvalidInput`` when the directory cannot be written."""
+        Returns False if another process has the claim; with ``wait``, waits for the claim instead. Raises
+        ``InvalidInput`` if the directory cannot be written."""
         if self._lock is None:
             self._lock = _locked(self._directory, wait)
         return self._lock is not None
@@ -54,7 +54,7 @@ class DirectoryClaim:
             self._lock = None
 
     def owner(self) -> str:
-        """Return the id of the process that claimed the directory last."""
+        """Return the id of the process that has claimed the directory last."""
         try:
             return (self._directory / LOCK).read_text(errors="replace")[:20] or "unknown"
         except OSError:
@@ -64,7 +64,7 @@ class DirectoryClaim:
     def standing_by(self) -> Iterator[None]:
         """Hold the mark of a waiting controller.
 
-        If that fails, the only effect is that the active controller cannot see this one."""
+        A failure is ignored: its only effect is that the active controller does not see this one."""
         mark = None
         try:
             mark = os.open(self._directory / MARK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -78,7 +78,7 @@ class DirectoryClaim:
                 os.close(mark)
 
     def has_standby(self) -> bool:
-        """Return whether a controller waits. The test takes no lock, so it delays no other process."""
+        """Return whether a controller waits. The test takes no lock, and so delays no other process."""
         with suppress(OSError):
             mark = os.open(self._directory / MARK, os.O_RDONLY)
             try:
@@ -90,9 +90,9 @@ class DirectoryClaim:
 
 
 def _whole(kind: int) -> bytes:
-    """Return a lock of the whole file that belongs to the open file description.
+    """Return a description of a lock on the whole file that belongs to the open file description (fcntl(2)).
 
-    Processes that are forked meanwhile do not affect it."""
+    Such a lock is not affected by processes that are forked meanwhile."""
     return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
 
 

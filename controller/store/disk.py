@@ -10,11 +10,11 @@ import os
 from pathlib import Path
 
 ROOM_BYTES = 1 << 16
-"""Bytes that must be free for the saved state: more than most commits need."""
+"""Bytes that must be free for the saved state, which is more than most commits need."""
 
 
 def full(directory: Path, error: Exception, needed: int = ROOM_BYTES) -> str:
-    """Return why the file system of ``directory`` cannot store more, in words; empty when it can.
+    """Return why the file system of ``directory`` cannot store more, in words; empty if it can.
 
     The text says how much is missing, or that the file system stores no files at all, such as ``/proc``. ``error``:
     error of the failed write. ``needed``: bytes that must be free."""

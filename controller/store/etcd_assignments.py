@@ -1,15 +1,15 @@
-"""Assignments in etcd: which member holds each switch, with the generation id of its claim.
+"""Assignments in etcd: which member is the holder of each switch, with the generation id of its claim.
 
-In etcd, below ``assign/`` of the prefix, each switch has a key with its dpid. The value names the holder and the base
+Each switch has a key in etcd, below ``assign/`` of the prefix, with its dpid. The value names the holder and the base
 of generation ids. The generation id is the base plus the revision of the key's last change, so it grows with each new
-holder of a switch. Only the leader writes, and every write demands that the claim is still its own.
+holder. Only the leader writes, and every write requires that the leader still has the claim of the state.
 
-One thread watches the keys. A watch may be late, so another thread reads all keys: each minute, when the watch has
-failed, and when a switch waits for its claim (``southbound.holding``).
+One thread watches the keys. Because a watch may be late, another thread reads all keys: every minute, after the watch
+has failed, and when a switch waits for the decision whether it may be claimed (``southbound.holding``).
 
-Revisions of etcd only grow, unless etcd is restored from a snapshot. So a revision below a known one shows a restore:
-etcd has earlier assignments again, and perhaps a switch that restarts has two holders. From then on this member claims
-nothing, and ``fail`` is called, so that the process ends and starts again with another id.
+Revisions of etcd only grow, unless etcd is restored from a snapshot. A revision below a known one thus shows that etcd
+has earlier assignments again, with which a restarted switch could have two holders. From then on this member claims no
+switch. ``fail`` is called, so that the process ends, and starts again with another id.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Assigned(NamedTuple):
 
 
 class EtcdAssignments:
-    """Assignments below ``prefix``, while the context lasts; a ``Holding`` of the member ``own``.
+    """Assignments below ``prefix``, and the ``Holding`` of the member ``own``. Works while the context lasts.
 
-    ``is_live``: whether the lease of this member is valid. ``fence``: comparison that holds while this process has the
-    claim of the state."""
+    ``is_live``: returns whether the lease of this member is valid. ``fence``: comparison in etcd that is true while
+    this process has the claim of the state."""
 
     is_shared = True
 
@@ -72,9 +72,9 @@ class EtcdAssignments:
         self._revision = 0
         """Revision of etcd up to which all changes are known; 0 before the first reading."""
         self._complete = 0
-        """Revision of etcd of the newest reading of all keys; a watch may bring older changes later."""
+        """Revision of etcd at the newest reading of all keys. A watch may report older changes later."""
         self._read_at = float("-inf")
-        """Monotonic time at which the newest reading of all keys began."""
+        """Monotonic time at the begin of the newest reading of all keys."""
         self._wanted = threading.Event()
         """Event that ends the pause before the next reading."""
         self._stopping = threading.Event()
@@ -84,11 +84,12 @@ class EtcdAssignments:
         ]
         self._version = 0
         self._restored = ""
-        """Reason why etcd was restored from a snapshot since this process has started; empty if it was not."""
+        """Text that says how a restore of etcd from a snapshot was noticed; empty if none was, since the process
+        started."""
         self.changed: Callable[[], None] = lambda: None
         """Function that a thread calls after each change of ``version``."""
         self.fail: Callable[[SignalboxError], None] = lambda _: None
-        """Function that a thread calls once, when etcd was restored from a snapshot."""
+        """Function that a thread calls once, when it notices that etcd was restored from a snapshot."""
 
     def __enter__(self) -> Self:
         self._wanted.set()
@@ -104,7 +105,7 @@ class EtcdAssignments:
             thread.join()
 
     def use(self, access: EtcdAccess) -> None:
-        """Make all later calls with this access."""
+        """Use this access to etcd for all later calls."""
         if access != self._etcd.access:
             self._etcd.use(access)
 
@@ -130,9 +131,9 @@ class EtcdAssignments:
         return found.holder if found else None
 
     def is_assigned(self, holder: Holder, dpid: Dpid, generation: int) -> bool:
-        """Return whether the member may have claimed the switch with this generation id, as far as is known here.
+        """Return whether the member may have claimed the switch with this generation id, as far as this process knows.
 
-        After False all keys are read again."""
+        If the result is False, all keys are read again."""
         known = self._assigned.get(dpid)
         if known and (generation < known.generation or (generation, holder) == (known.generation, known.holder)):
             return True
@@ -158,8 +159,8 @@ class EtcdAssignments:
     def write(self, base: int, changes: Mapping[Dpid, Holder | None]) -> None:
         """Write new holders; None removes the assignment of a switch. Raises ``EtcdError``.
 
-        ``base``: number below the generation ids (``EtcdStore.base``). A part of the changes may be written when the
-        call fails."""
+        ``base``: number below the generation ids (``EtcdStore.base``). If the call fails, a part of the changes may
+        have been written."""
         changed = sorted(changes.items())
         for first in range(0, len(changed), MOST_RECORDS):
             self._write(base, changed[first : first + MOST_RECORDS])
@@ -199,7 +200,7 @@ class EtcdAssignments:
                 self._wanted.set()
 
     def _read(self) -> None:
-        """Read all keys as etcd has them now. Raises ``EtcdError``."""
+        """Read all keys from etcd. Raises ``EtcdError``."""
         began, known = time.monotonic(), self._revision
         keys, revision = self._etcd.keys(self._prefix)
         self._refuse_restored(known, revision)
@@ -211,7 +212,7 @@ class EtcdAssignments:
         self._read_at = began
 
     def _refuse_restored(self, known: int, revision: int) -> None:
-        """Raise ``EtcdError``, now and later, when ``revision`` is smaller than one that was ``known`` before."""
+        """Raise ``EtcdError``, now and at all later calls, if ``revision`` is below one that was ``known`` before."""
         if revision < known and not self._restored:
             self._restored = f"etcd was restored from a snapshot: it had revision {known}, and has {revision} now"
             self.fail(SignalboxError(f"{self._restored}; this controller must start again"))
@@ -230,7 +231,7 @@ class EtcdAssignments:
             self._stopping.wait(PAUSE_S if self._revision else PAUSE_S / 10)
 
     def _watch(self) -> None:
-        """Process all changes after the known revision, for ``RECONCILE_S``. Raises ``EtcdError``."""
+        """Process all changes after the known revision as they occur, for ``RECONCILE_S``. Raises ``EtcdError``."""
         for events, revision in self._etcd.changes(self._prefix, self._revision, RECONCILE_S):
             for event in events:
                 if (dpid := self._dpid(event.kv.key)) is not None:
@@ -240,10 +241,9 @@ class EtcdAssignments:
         self._wanted.set()  # the watch has ended; what it missed may be compacted
 
     def _take(self, found: Mapping[Dpid, Assigned | None], revision: int, is_all: bool = False) -> None:
-        """Use the assignments that etcd had at a revision, unless newer ones are known. None: no assignment.
+        """Use the assignments that etcd had at this revision, unless newer ones are known. None means no assignment.
 
-        ``is_all``: whether ``found`` has all keys at that revision; otherwise ``found`` is one change of that
-        revision."""
+        ``is_all``: whether ``found`` has all keys; if not, it is a change of one key."""
         with self._lock:
             own = False
             for dpid, new in found.items():
@@ -272,7 +272,7 @@ class EtcdAssignments:
 
 
 class _Value(BaseModel):
-    """Value of a key. Fields that a newer version has added are left out."""
+    """Value of a key. Fields that only newer versions know are ignored."""
 
     model_config = ConfigDict(strict=True)
 
@@ -282,7 +282,7 @@ class _Value(BaseModel):
 
 
 def _assigned(found: pb.KeyValue) -> Assigned:
-    """Return the assignment in a key; a malformed value names nobody, and the leader replaces it."""
+    """Return the assignment in a key. A malformed value names no member, and the leader replaces it."""
     try:
         value = _Value.model_validate_json(found.value)
     except ValueError:

@@ -1,9 +1,9 @@
 """Claim of the state in etcd by one controller at a time.
 
-The claim is a key with a lease, which ends when its controller does not renew it. Every write demands that the claim
-still has this process's value, so a controller whose claim has ended writes nothing. The claim is valid until a local
-time that was computed before the lease was last renewed; after that time this controller makes no change, even if etcd
-does not answer.
+The claim is a key with a lease, which ends when its controller does not renew it. Every write requires that the key
+still has this process's value, so a controller whose claim has ended writes nothing. A controller computes, before it
+renews the lease, until when the claim will certainly be valid. After this time it makes no change, even if it cannot
+reach etcd.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ RENEWALS = 3
 """Number of renewals within the duration of a lease."""
 
 LEAST_QUICK_S = 0.3
-"""Shortest time in seconds that a call for the claim may take at one endpoint."""
+"""Smallest time limit in seconds of a call for the claim at one endpoint."""
 
 
 class EtcdClaim:
-    """Part of a ``Store`` that claims the keys below ``prefix``. Methods are documented at ``Store``.
+    """Base class of a ``Store`` in etcd, with the methods that claim the keys below ``prefix``; see ``Store``.
 
-    ``lease_s``: whole seconds after which a controller that does not answer loses its claim. ``name`` and ``api``: name
-    of this member, and its address for calls that other members forward; they are in the claim (``etcd_members``)."""
+    ``lease_s``: whole seconds after which a controller that does not renew its claim loses it. ``name`` and ``api``:
+    name of this member, and its address for calls that other members forward; the claim contains both
+    (``etcd_members``)."""
 
     def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, name: str = "", api: str = "") -> None:
         self.where = f"etcd at {', '.join(access.endpoints)}, below {prefix}"
@@ -53,17 +54,18 @@ class EtcdClaim:
         self._claim = json.dumps({"holder": self._holder, "id": self.id, "name": name, "api": api}).encode()
         """Value of the key ``claim`` while this process has the claim."""
         self._quick_s = max(LEAST_QUICK_S, lease_s / 6)
-        """Longest time in seconds of a call for the claim, so that a silent member of etcd does not end the lease."""
+        """Time limit in seconds of a call for the claim at one endpoint, so that a silent endpoint does not end the
+        lease."""
         self._lease = 0
         self._created = 0
         """Revision of etcd at which the claim was made, for the epoch; 0 without a claim."""
         self._valid_until = 0.0
-        """Time, on the clock of ``_now``, until which the claim exists for certain."""
+        """Time, on the clock of ``_now``, until which the claim certainly exists."""
         self._has_ended = False
-        """Whether another process has claimed the state after this one."""
+        """Whether another process has claimed the state after this process."""
         self._has_answered = False
         self._trouble = "etcd does not answer"
-        """Error of the last renewal that failed."""
+        """Error of the latest failed renewal."""
         self._stopping = threading.Event()
         self._check = threading.Event()
         """Event that ends the pause before the next renewal."""
@@ -72,7 +74,7 @@ class EtcdClaim:
 
     @property
     def id(self) -> str:
-        """Random text of this process, which its claim contains."""
+        """Random text that identifies this process in its claim."""
         return self._id.decode()
 
     @property
@@ -137,13 +139,13 @@ class EtcdClaim:
         return nullcontext()  # the key of a member shows that it waits
 
     def has_standby(self) -> bool:
-        """Return False: the membership knows who stands by (``etcd_members``)."""
+        """Return False, since the membership knows which members stand by (``etcd_members``)."""
         return False
 
     def prepare(self, access: EtcdAccess) -> Callable[[], None]:
-        """Try another access to etcd, and return a function that makes all calls use it.
+        """Try this access to etcd, and return a function that makes all later calls use it.
 
-        Raises ``InvalidInput`` when etcd refuses the access, or does not answer."""
+        Raises ``InvalidInput`` if etcd refuses the access or does not answer."""
         if access == self._etcd.access:
             return lambda: None
         with closing(Etcd(access)) as other:
@@ -160,7 +162,7 @@ class EtcdClaim:
     # ---- for the writes
 
     def fence(self) -> pb.Compare:
-        """Return the comparison that holds while this process has the claim."""
+        """Return the comparison in etcd that is true while this process has the claim."""
         return has_value(self._key("claim"), self._claim)
 
     @property
@@ -171,7 +173,7 @@ class EtcdClaim:
         return f"this controller may have lost its claim of the state, which it cannot renew: {self._trouble}"
 
     def _refuse_lost(self) -> None:
-        """Raise ``EtcdError`` when the claim has ended; the thread then renews it at once, or gives it up."""
+        """Raise ``EtcdError`` if the claim has ended, and make the thread check at once whether it can be renewed."""
         if not self._is_own(self._etcd.get(self._key("claim"))):
             self._valid_until = 0.0  # until the next renewal
             self._check.set()
@@ -189,9 +191,9 @@ class EtcdClaim:
     # ---- the lease
 
     def _claim_once(self, after_own: bool = False) -> tuple[bool, int]:
-        """Try to make the claim; return whether this process has it, and etcd's revision. Raises ``EtcdError``.
+        """Try to claim the state. Return whether this process has the claim, and etcd's revision. Raises ``EtcdError``.
 
-        ``after_own``: succeed only if this process had the last claim."""
+        ``after_own``: whether to succeed only if the last claim was this process's."""
         within_s = max(self._quick_s, self._lease_s / 2)
         began = _now()
         lease = self._etcd.grant(self._lease_s, within_s)
@@ -215,11 +217,11 @@ class EtcdClaim:
         return False, reply.header.revision
 
     def _why_never(self) -> str:
-        """Return why this process must not have the claim, or an empty text. Raises ``EtcdError``."""
+        """Return why this process must not claim the state; empty if it may. Raises ``EtcdError``."""
         return ""
 
     def _refuse_endless(self) -> None:
-        """Raise ``InvalidInput`` for a claim without a lease, which no controller makes and which never ends."""
+        """Raise ``InvalidInput`` for a claim without a lease, which would never end, and which no controller makes."""
         found = self._etcd.get(self._key("claim"), self._quick_s)
         if found and not found.lease:
             what = f"the key {self._key('claim').decode()} has the value {found.value[:40]!r} and no lease"
@@ -229,14 +231,18 @@ class EtcdClaim:
         return claim is not None and claim.value == self._claim
 
     def _adopt(self, claim: pb.KeyValue) -> None:
-        """Use the claim that this process has made, perhaps by a request without an answer. Raises ``EtcdError``."""
+        """Use a claim that this process has made, perhaps with a request that was not answered.
+
+        Raises ``EtcdError``."""
         self._lease, self._created = claim.lease, claim.create_revision
         began = _now()
         if self._etcd.renew(self._lease, self._quick_s):
             self._valid_until = began + self._lease_s
 
     def _renew(self) -> None:
-        """Renew the lease until ``release``. A claim that ended is made again, unless another process has made one."""
+        """Renew the lease until ``release``.
+
+        If the claim has ended, claim again, unless another process has done so."""
         pause, last_why = self._lease_s / RENEWALS, ""
         while True:
             self._check.wait(pause)
@@ -261,9 +267,10 @@ class EtcdClaim:
             self._etcd.revoke(self._lease)
 
     def _renew_once(self) -> bool:
-        """Renew the lease or make the claim again; return False if this process has lost it. Raises ``EtcdError``."""
-        # Read first: a controller that hears nothing from etcd must not extend its lease by requests that arrive there.
-        # The time counts from before: a replaced leader of etcd may still answer renewals, but no reads.
+        """Renew the lease, or claim again. Return False if another process has the claim. Raises ``EtcdError``."""
+        # Read first, since a controller that receives no answers must not extend its lease by requests that etcd
+        # receives. The time counts from before the read, because a replaced leader of etcd may still answer renewals,
+        # but no reads.
         began = _now()
         found = self._etcd.get(self._key("claim"), self._quick_s)
         if self._is_own(found):
@@ -279,5 +286,5 @@ class EtcdClaim:
 
 
 def _now() -> float:
-    """Return seconds of a clock that also runs while the machine sleeps, which the monotonic clock does not."""
+    """Return the seconds of a clock that, unlike the monotonic clock, also runs while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

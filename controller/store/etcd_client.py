@@ -1,7 +1,7 @@
-"""Client of etcd, version 3: calls that try one endpoint after the other, with TLS, users and leases.
+"""Client of etcd, version 3. Calls try one endpoint after the other, with TLS and a login if configured.
 
-In: requests. Out: etcd's responses, or ``EtcdError``. Every call demands that the endpoint knows a leader, so that a
-member which is cut off from the others is skipped. The messages are in ``etcd_v3/etcd.proto``.
+In: requests. Out: etcd's responses, or ``EtcdError``. Every call requires that the endpoint knows a leader of etcd, so
+that an endpoint that is cut off from the others is skipped. The messages are in ``etcd_v3/etcd.proto``.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from controller.store.etcd_v3 import etcd_pb2 as pb
 Reply = TypeVar("Reply", bound=Message)
 
 CALL_S = 2.0
-"""Longest time in seconds of a call at one endpoint, unless the caller sets another time."""
+"""Default time limit in seconds of a call at one endpoint."""
 LOGIN_S = 1.0
-"""Seconds that a login may take at least; etcd computes a slow hash of the password."""
+"""Smallest time limit in seconds of a login, for which etcd computes a slow hash of the password."""
 OLD_S = 60.0
-"""Seconds after which the connections of a replaced access are closed; no call takes longer."""
+"""Seconds after which the connections of a replaced access are closed. No call takes longer."""
 MOST_BYTES = (1 << 31) - 1
-"""Largest size of an answer in gRPC."""
+"""Largest size of an answer in bytes."""
 PAGE = 500
 """Largest number of keys in one response."""
 KEEPALIVE_S = 10
-"""Seconds between pings of an idle connection; etcd ends connections with pings more often than every 5 s."""
+"""Seconds between pings of an idle connection. etcd ends connections that ping more often than every 5 s."""
 
 _LEADER_NEEDED = ("hasleader", "true")
 _OPTIONS = (
@@ -43,7 +43,7 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 _ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-"""Errors after which another endpoint may answer."""
+"""Status codes after which the call is tried at another endpoint."""
 _REMEDIES = {
     "database space exceeded": "compact and defragment it, then end its alarm with etcdctl alarm disarm",
     "authentication failed": "correct etcd.user or etcd.password_file",
@@ -51,15 +51,15 @@ _REMEDIES = {
     "user name is empty": "set etcd.user and etcd.password_file",
     "CERTIFICATE_VERIFY_FAILED": "etcd's certificate must be signed by etcd.ca_certificates and name this address",
 }
-"""Remedy of an error, by a part of its text."""
+"""Advice about an error, by a part of the error's text."""
 _LOGIN_ENDED = ("invalid auth token", "revision of auth store is old")
-"""Errors after which a new login helps. The second one follows each change of users or roles."""
+"""Errors after which the client logs in again. The second one occurs after each change of users or roles."""
 
 
 class EtcdError(Exception):
-    """etcd has refused a call, or no endpoint has answered. ``code``: status of the last answer, if it has one.
+    """etcd has refused a call, or no endpoint has answered. ``code``: status code of the last answer, if any.
 
-    When no endpoint has answered, the change may have been made nevertheless."""
+    If no endpoint has answered, etcd may have made the change nevertheless."""
 
     def __init__(self, message: str, code: grpc.StatusCode | None) -> None:
         super().__init__(message)
@@ -85,10 +85,10 @@ class EtcdAccess:
 
 
 class Etcd:
-    """Calls to etcd, from any thread. No connection is made before the first call.
+    """Calls to etcd, for any thread. No connection is made before the first call.
 
-    ``within_s`` of a method: longest time in seconds of the call at each endpoint. ``most_bytes``: size above which an
-    answer is an error."""
+    ``within_s`` of a method: time limit in seconds of the call at each endpoint. ``most_bytes``: largest allowed size
+    of an answer."""
 
     def __init__(self, access: EtcdAccess, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -99,7 +99,7 @@ class Etcd:
         return self._connections.access
 
     def use(self, access: EtcdAccess) -> None:
-        """Make all later calls with this access. Calls under way have ``OLD_S`` to end."""
+        """Use this access for all later calls. Calls under way must end within ``OLD_S``."""
         before, self._connections = self._connections, _Connections(access, self._most_bytes)
         ending = threading.Timer(OLD_S, before.close)
         ending.daemon = True
@@ -115,8 +115,8 @@ class Etcd:
     ) -> tuple[list[pb.KeyValue], int]:
         """Return all keys that begin with ``prefix``, as they were at the returned revision. Raises ``EtcdError``.
 
-        ``most``: largest number of keys that are returned; 0 for no limit. ``without``: longer prefix of keys that are
-        not read."""
+        ``most``: largest number of keys to return; 0 for no limit. ``without``: keys that begin with this longer prefix
+        are not read."""
         found: list[pb.KeyValue] = []
         end, revision = _end_of(prefix), 0
         for start, stop in [(prefix, without), (_end_of(without), end)] if without else [(prefix, end)]:
@@ -138,14 +138,14 @@ class Etcd:
     def transaction(
         self, compare: Sequence[pb.Compare], operations: Sequence[pb.RequestOp], within_s: float = CALL_S
     ) -> pb.TxnResponse:
-        """Carry out the operations if all comparisons hold; ``succeeded`` of the response says whether they did.
+        """Carry out the operations if all comparisons are true, which ``succeeded`` of the response says.
 
-        After another endpoint has answered, a slow endpoint may carry them out once more, at any later time. Raises
+        A slow endpoint may carry them out once more at any later time, even after another endpoint has answered. Raises
         ``EtcdError``."""
         return self._call("KV/Txn", pb.TxnRequest(compare=compare, success=operations), pb.TxnResponse, within_s)
 
     def wait_for_change(self, key: bytes, after: int, seconds: float) -> None:
-        """Return when the key has changed after the revision ``after``, or when the time is over, or at an error."""
+        """Wait until the key changes after the revision ``after``, until the time is over, or until an error."""
         create = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=key, start_revision=after + 1))
         try:
             for reply in self._connections.watch(create, seconds):
@@ -155,9 +155,9 @@ class Etcd:
             time.sleep(min(seconds, 0.1))
 
     def changes(self, prefix: bytes, after: int, seconds: float) -> Iterator[tuple[Sequence[pb.Event], int]]:
-        """Yield the changes after the revision ``after`` of all keys that begin with ``prefix``, with their revision.
+        """Yield each change, after the revision ``after``, of keys that begin with ``prefix``, and its revision.
 
-        It ends when the time is over, and when the endpoint ends the watch. Raises ``EtcdError``."""
+        The generator ends when the time is over, or the endpoint ends the watch. Raises ``EtcdError``."""
         create = pb.WatchCreateRequest(key=prefix, range_end=_end_of(prefix), start_revision=after + 1)
         connections = self._connections
         try:
@@ -190,14 +190,14 @@ class Etcd:
 
 
 class _Connections:
-    """Connections with one access, and the token of its login."""
+    """Connections to all endpoints with one access, and the token of the login."""
 
     def __init__(self, access: EtcdAccess, most_bytes: int) -> None:
         self.access = access
         self._channels = [_channel(endpoint, access, most_bytes) for endpoint in access.endpoints]
         self._lock = threading.Lock()
         self._first = 0
-        """Index of the endpoint that has answered last."""
+        """Index of the endpoint that has answered most recently."""
         self._token = ""
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ class _Connections:
             channel.close()
 
     def call(self, method: str, request: Message, reply: type[Reply], within_s: float, streams: bool) -> Reply:
-        """Call one endpoint after the other, beginning with the one that has answered last, and return the answer.
+        """Call the endpoints in turn, the one that has answered most recently first, and return the answer.
 
         Raises ``EtcdError``."""
         first = self._first
@@ -236,7 +236,7 @@ class _Connections:
         within_s: float,
         streams: bool,
     ) -> Reply | None:
-        """Call one endpoint, and log in again if its login has ended. Raises ``grpc.RpcError``.
+        """Call one endpoint. Log in again if the login has ended. Raises ``grpc.RpcError``.
 
         Returns None when a stream ends without an answer."""
         path = f"/etcdserverpb.{method}"
@@ -257,7 +257,7 @@ class _Connections:
         raise AssertionError
 
     def watch(self, request: pb.WatchRequest, seconds: float) -> Iterator[pb.WatchResponse]:
-        """Yield the responses of the endpoint that has answered last. Raises ``grpc.RpcError``."""
+        """Yield responses of the endpoint that has answered most recently. Raises ``grpc.RpcError``."""
         channel = self._channels[self._first]
         stopped = threading.Event()
 

@@ -1,13 +1,13 @@
-"""Commits to the state in etcd, each of which is whole or not made.
+"""Commits to the state in etcd. A commit is made as a whole or not at all.
 
-In: texts of records. Out: etcd's revision with these records, or an error. Every write demands that the claim has this
-process's value. Every write of records also demands that the key ``commit`` is as this process knows it, and puts a new
-value there. So etcd refuses a copy of an earlier write that a slow member still has, and the first write after etcd was
+In: texts of records. Out: etcd's revision with these records, or an error. Every write requires that the claim has this
+process's value. Every write of records also requires that the key ``commit`` has not changed since this process last
+knew it, and changes it. etcd thus refuses a delayed copy of an earlier write, and the first write after etcd was
 restored.
 
-A commit that is too large for one request is first written in parts, below keys of their own. A single request then
-makes it valid: it writes the commit's id and the number of its parts to ``commit``. Only after that are the records
-changed, part by part. If the controller ends meanwhile, the next one that gets the claim applies the parts.
+A commit that is too large for one request is first written in parts, to keys of their own. A single request then makes
+the commit valid, by writing its id and the number of its parts to ``commit``. After that, the parts are applied to the
+records one by one. If the controller ends meanwhile, the next one with the claim applies the parts.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ log = structlog.get_logger(__name__)
 
 
 class _Changed(EtcdError):
-    """A write was refused because ``commit`` has another value than this process knows."""
+    """etcd has refused a write, because the key ``commit`` was changed by another write than this process knows."""
 
 
 class EtcdCommits:
-    """Commits below ``root``, by one thread at a time.
+    """Commits below ``root``. Only one thread at a time may call the methods.
 
-    ``fence``: comparison that holds while this process has the claim. ``refuse_lost``: raises ``EtcdError`` when the
-    claim has ended."""
+    ``fence``: comparison in etcd that is true while this process has the claim. ``refuse_lost``: raises ``EtcdError``
+    if the claim has ended."""
 
     def __init__(self, etcd: Etcd, root: bytes, fence: pb.Compare, refuse_lost: Callable[[], None]) -> None:
         self._etcd = etcd
@@ -44,22 +44,22 @@ class EtcdCommits:
         self._fence = fence
         self._refuse_lost = refuse_lost
         self.texts: dict[bytes, bytes] = {}
-        """Values of the keys of all records after the commits that were reported as written."""
+        """Values of the keys of all records, after all commits that were reported as written."""
         self._commit = 0
         """Last known revision of the key ``commit``; 0 if there is none."""
         self._in_doubt = False
-        """Whether etcd may have other records than ``texts``, or parts that are not applied."""
+        """Whether the records in etcd may differ from ``texts``, or there may be parts that are not applied."""
 
     def read(self) -> Contents:
-        """Return the contents of etcd. Raises ``EtcdError`` and ``Malformed``.
+        """Return the state in etcd. Raises ``EtcdError`` and ``Malformed``.
 
-        The keys of members are not part of the state. They are not read, because other users of etcd may write more
-        there than can be read in time."""
+        The keys of members do not belong to the state and are not read, because other users of etcd may write more of
+        them than can be read in time."""
         keys, revision = self._etcd.keys(self._root, without=key(self._root, "members", ""))
         return contents(self._root, keys, revision)
 
     def adopt(self, found: Contents) -> None:
-        """Begin with these contents; apply the commit of an earlier controller if it is not applied yet.
+        """Begin with these contents. Apply the parts of an earlier controller's commit that are not applied yet.
 
         Raises ``EtcdError``."""
         self._recover(found)
@@ -68,8 +68,8 @@ class EtcdCommits:
     def write(self, changes: Mapping[Key, str | None], others: Mapping[bytes, bytes] | None = None) -> int:
         """Write records, all or none, and return etcd's revision. Raises ``EtcdError`` and ``Malformed``.
 
-        ``changes``: text of each record; None for a record that is removed. ``others``: values of keys that are written
-        in the same commit."""
+        ``changes``: text by record; None removes a record. ``others``: values of further keys to write in the same
+        commit."""
         wanted: dict[bytes, bytes | None] = {}
         for record, text in changes.items():
             wanted |= dict.fromkeys(names(self._root, record, self.texts))
@@ -90,7 +90,7 @@ class EtcdCommits:
         return revision
 
     def settle(self, within_s: float) -> None:
-        """Write the saved records again if etcd was restored from an earlier snapshot since the last commit.
+        """Write the saved records again if etcd has been restored from a snapshot since the last commit.
 
         Raises ``EtcdError`` and ``Malformed``."""
         found = self._etcd.get(key(self._root, "commit"), within_s)
@@ -98,7 +98,7 @@ class EtcdCommits:
             self.write({})
 
     def _undo(self) -> None:
-        """Bring etcd back to the last commit that was reported as written. Raises ``EtcdError`` and ``Malformed``."""
+        """Restore the records in etcd to ``texts``. Raises ``EtcdError`` and ``Malformed``."""
         found = self.read()
         self._recover(found)
         back: dict[bytes, bytes | None] = {
@@ -111,7 +111,7 @@ class EtcdCommits:
                 raise EtcdError("parts of a commit are not applied yet", None)
 
     def _put_all(self, texts: Texts) -> tuple[int, bool]:
-        """Write the texts, all or none; return etcd's revision, and whether all parts are applied.
+        """Write the texts, all or none. Return etcd's revision, and whether all parts are applied.
 
         Raises ``EtcdError``."""
         of_all = list(parts(texts))
@@ -153,7 +153,7 @@ class EtcdCommits:
         return self._commit
 
     def _fenced(self, operations: Operations) -> int:
-        """Carry out the operations if claim and ``commit`` are as this process knows, and return etcd's revision.
+        """Carry out the operations if claim and ``commit`` are those of this process, and return etcd's revision.
 
         Raises ``EtcdError``."""
         is_last = was_changed(key(self._root, "commit"), self._commit)

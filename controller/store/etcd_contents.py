@@ -1,10 +1,10 @@
-"""Keys of the state in etcd, below a prefix, and what their values mean. Pure.
+"""Keys of the state in etcd, below a prefix, and the meaning of their values. Pure.
 
 - ``record/KIND/KEY``: a record, or the number of its sections if it is too large for one request.
 - ``section/NUMBER/KIND/KEY``: a section of such a record.
-- ``commit``: JSON with the id of the last commit, and the number of its parts that may not be applied yet.
+- ``commit``: JSON with the id of the last commit, and the number of its parts, which may not be applied yet.
 - ``part/ID/NUMBER``: operations of a commit that is too large for one request, as a ``TxnRequest``.
-- ``format``, ``epoch``: the format of the records, and the number below all epochs, as decimal numbers.
+- ``format``, ``epoch``: the format of the records, and a number that is smaller than all epochs, in decimal digits.
 - ``lease-secret``: the secret of lease tokens.
 - ``event/NUMBER``: lines of events, described at ``etcd_events``.
 - ``claim``, ``claimed``, ``alive``: described at ``etcd_claim``.
@@ -30,7 +30,8 @@ from controller.store.store import LARGEST_EPOCH
 
 MOST_RECORDS = 100
 MOST_BYTES = 1_000_000
-"""Largest number of records and bytes in one request; etcd refuses 128 operations and 1.5 MB by default."""
+"""Largest number of records, and of bytes, in one request. By default, etcd refuses more than 128 operations or 1.5
+MB."""
 
 MOST_DIGITS = 19
 """Largest number of digits of a number in etcd."""
@@ -42,14 +43,14 @@ COMPRESSED = b"x"
 """First byte of the output of zlib; neither JSON nor a part begins with it."""
 
 SECTIONS = b"#"
-"""First byte of a value that is the number of a record's sections."""
+"""First byte of a value that is the number of sections of a record."""
 
 Texts = Mapping[bytes, bytes | None]
-"""Values of keys; None for a key that is deleted."""
+"""Values by key; None for a key to delete."""
 
 
 class Malformed(ValueError):
-    """A value in etcd is not what a controller writes; the text names its key."""
+    """A value in etcd was not written by a controller. The text of the exception names the key."""
 
     @classmethod
     def of(cls, name: str, value: bytes) -> Malformed:
@@ -60,25 +61,25 @@ class Contents(NamedTuple):
     """Contents of etcd at ``revision``."""
 
     texts: dict[bytes, bytes]
-    """Values of the keys of all records, with the valid commit."""
+    """Values of the keys of all records, with the valid commit applied."""
     epoch: int
-    """Number below all epochs; 0 if there is none yet."""
+    """Number that is smaller than all epochs; 0 if it was not written yet."""
     commit: int
-    """Revision of the key ``commit``; 0 if there is none."""
+    """Revision of the key ``commit``; 0 without this key."""
     parts: list[Operations]
-    """Parts of the valid commit, which may not be applied yet."""
+    """Parts of the valid commit; in etcd, they may not be applied yet."""
     has_parts: bool
-    """Whether there are parts of any commit."""
+    """Whether etcd has parts of any commit."""
     revision: int
 
     @property
     def last(self) -> int:
-        """Revision of the state, which no earlier epoch exceeds; 0 for a state that no controller has used."""
+        """Revision of the state, which is not less than any epoch so far; 0 for a state that no controller has used."""
         return self.epoch + self.revision if self.epoch else 0
 
 
 def contents(root: bytes, keys: Sequence[pb.KeyValue], revision: int) -> Contents:
-    """Return the contents that all keys below ``root`` together describe. Raises ``Malformed``."""
+    """Return the contents that are described by all keys below ``root``. Raises ``Malformed``."""
     of_keys = {each.key: each.value for each in keys}
     commit = next((each for each in keys if each.key == key(root, "commit")), None)
     has_parts = any(name.startswith(key(root, "part", "")) for name in of_keys)
@@ -99,7 +100,7 @@ def contents(root: bytes, keys: Sequence[pb.KeyValue], revision: int) -> Content
 
 
 def why_unreadable(form: int) -> str:
-    """Return why this version does not read a state in the format, or an empty text."""
+    """Return why this version cannot read a state in this format; empty if it can."""
     if not (problem := format_problem(form)):
         return ""
     remedy = "Start the version that wrote it"
@@ -136,7 +137,7 @@ def _part(name: str, value: bytes | None) -> Operations:
 
 
 def number(name: str, value: bytes | None, default: int) -> int:
-    """Return the number in a key, or the default if there is no key. Raises ``Malformed``."""
+    """Return the number in a key, or the default if the key is missing. Raises ``Malformed``."""
     if value is None:
         return default
     if not value.isdigit() or len(value) > MOST_DIGITS or int(value) > LARGEST_EPOCH:
@@ -145,7 +146,7 @@ def number(name: str, value: bytes | None, default: int) -> int:
 
 
 def records(root: bytes, texts: Mapping[bytes, bytes]) -> Iterator[tuple[Key, str]]:
-    """Yield the records in the values of their keys. Raises ``ValueError`` and ``zlib.error``."""
+    """Yield the records that these keys describe. Raises ``ValueError`` and ``zlib.error``."""
     begin = key(root, "record", "")
     for name, value in texts.items():
         if name.startswith(begin):
@@ -159,7 +160,7 @@ def records(root: bytes, texts: Mapping[bytes, bytes]) -> Iterator[tuple[Key, st
 
 
 def names(root: bytes, record: Key, texts: Mapping[bytes, bytes]) -> list[bytes]:
-    """Return the keys of a record that has these values; the first one is that of the record. Raises ``Malformed``."""
+    """Return the names of all keys of a record; the first is the key of the record itself. Raises ``Malformed``."""
     first = key(root, "record", *record)
     value = texts.get(first, b"")
     if not value.startswith(SECTIONS):
@@ -171,7 +172,7 @@ def names(root: bytes, record: Key, texts: Mapping[bytes, bytes]) -> list[bytes]
 
 
 def values(root: bytes, record: Key, text: str) -> dict[bytes, bytes]:
-    """Return the keys of a record with their values."""
+    """Return the values of all keys of a record."""
     value = compressed(text.encode())
     first = key(root, "record", *record)
     if len(value) <= MOST_BYTES:
@@ -186,7 +187,7 @@ def _section(root: bytes, record: Key, place: int) -> bytes:
 
 
 def parts(texts: Texts) -> Iterator[list[pb.RequestOp]]:
-    """Divide the writes into requests that etcd accepts."""
+    """Divide the writes into requests that are small enough for etcd."""
     part: list[pb.RequestOp] = []
     size = 0
     for name, text in texts.items():
@@ -205,5 +206,5 @@ def compressed(text: bytes) -> bytes:
 
 
 def expanded(value: bytes) -> bytes:
-    """Return the text of a value that ``compressed`` has returned. Raises ``zlib.error``."""
+    """Return the text of a value from ``compressed``. Raises ``zlib.error``."""
     return zlib.decompress(value) if value.startswith(COMPRESSED) else value

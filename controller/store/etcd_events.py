@@ -1,8 +1,8 @@
-"""Lines of the latest events in etcd, so that a controller on another machine has them after it took over.
+"""Lines of the latest events in etcd, for a controller on another machine that takes over.
 
-In: lines. Out: all lines that were written, the oldest first. Each write adds a key below ``event/``. When there are
-``MOST_KEYS``, or ``MOST_BYTES`` in their values, the next write replaces all of them. Writes demand the claim, and do
-not touch the key ``commit``, so no commit waits for them or fails because of them.
+In: lines. Out: all written lines, oldest first. Each write adds a key below ``event/``. When there are ``MOST_KEYS``
+keys, or ``MOST_BYTES`` in their values, the next write replaces all of them by one. Writes require the claim. They do
+not change the key ``commit``, so no commit waits or fails because of them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from controller.store.etcd_v3 import etcd_pb2 as pb
 
 MOST_KEYS = 100
 MOST_BYTES = 1 << 20
-"""Numbers of keys and of bytes in their values above which the next write replaces all keys by one."""
+"""Number of keys, and of bytes in their values, above which the next write replaces all keys by one."""
 
 
 class EtcdEvents:
     """Lines below ``root``. Methods are documented at ``EventLines``.
 
-    ``fence``: comparison that holds while this process has the claim."""
+    ``fence``: comparison in etcd that is true while this process has the claim."""
 
     def __init__(self, etcd: Etcd, root: bytes, where: str, fence: pb.Compare) -> None:
         self.where = where
@@ -33,7 +33,7 @@ class EtcdEvents:
         self._first, self._end = key(root, "event/"), key(root, "event0")
         self._root = root
         self._count = 0
-        """Number of keys; ``MOST_KEYS`` after a failed write, so that the next write replaces all keys."""
+        """Number of keys. It is set to ``MOST_KEYS`` after a failed write, so that the next write replaces all keys."""
         self._bytes = 0
         """Size of the values of all keys."""
         self._number = 0

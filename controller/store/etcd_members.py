@@ -1,16 +1,16 @@
-"""Membership in etcd: a key with a lease for this controller, and the keys of all others.
+"""Membership in etcd: writes the key of this member, and reads the keys of all members.
 
-In etcd, below ``members/`` of the prefix, each member has the key ``NAME/ID``. The key has a lease of its own, so it
-disappears with its process. It does not say who the leader is, nor where the leader takes calls: the claim says both
-(``etcd_claim``). So a user of etcd who can write only these keys cannot redirect calls. A thread renews the lease and
-reads all keys several times per lease, and when the claim changes.
+Each member has a key ``NAME/ID`` in etcd, below ``members/`` of the prefix. The key has a lease of its own, so it
+disappears after its process has ended. Which member is the leader, and at which address, is not in these keys but in
+the claim (``etcd_claim``). A user of etcd who can write only these keys thus cannot redirect calls. A thread renews the
+lease and reads all keys several times per lease, and whenever the claim changes.
 
-The key also has the address of the member's sign of life, which all others watch. When the process has ended, they end
-its lease, and its claim.
+The key also has the address of the member's sign of life (``sign_of_life``), which all other members watch. When the
+process has ended, they end its lease and its claim.
 
-Two kinds of keys outlast the member's process. One below ``draining/`` says that the member should hold no switch, so
-that a member can be drained, stopped and started again; only the leader writes it. One below ``known/``, which the
-member writes, says when it was there.
+Two kinds of keys outlast the member's process. A key below ``draining/``, written by the leader, says that the member
+is draining: it should be the holder of no switch. A member can thus be drained, stopped and started again. A key below
+``known/``, written by the member, says when the member was last present.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log, period_s=60)
 
 READINGS = 3
-"""Number of readings within the duration of a lease."""
+"""Number of readings of all keys within the duration of a lease."""
 LEAST_CALL_S = 0.3
-"""Shortest time in seconds that a call may take at one endpoint."""
+"""Smallest time limit in seconds of a call at one endpoint."""
 MOST_MEMBERS = 100
-"""Largest number of keys of members that are read, by order of their names."""
+"""Largest number of keys of members that are read, in the order of their names."""
 MOST_BYTES = 1 << 20
-"""Largest total size of these keys; if they are larger, they are not read."""
+"""Largest total size in bytes of these keys. If they are larger, reading them fails."""
 KNOWN_S = 60.0
-"""Seconds after which a member writes again that it is there."""
+"""Seconds after which a member again writes when it was last present."""
 
 
 class EtcdMembership:
-    """``Membership`` below ``prefix``, while the context lasts.
+    """``Membership`` below ``prefix``. Works while the context lasts.
 
-    ``lease_s``: whole seconds after which a member that does not answer is removed. ``fence``: comparison that holds
-    while this process has the claim of the state."""
+    ``lease_s``: whole seconds after which a member that does not renew its lease is removed. ``fence``: comparison in
+    etcd that is true while this process has the claim of the state."""
 
     def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, own: Member, fence: pb.Compare) -> None:
         self._etcd = Etcd(access, MOST_BYTES)
@@ -64,15 +64,15 @@ class EtcdMembership:
         self._own = own
         self._fence = fence
         self._valid_until = 0.0
-        """Monotonic time until which the own lease is valid for certain."""
+        """Monotonic time until which this member's lease is certainly valid."""
         self._key = self._root + f"members/{own.name}/{own.id}".encode()
         self._lease = 0
         self._written: Member | None = None
-        """Own member as the key has it; None without the key."""
+        """This member as its key describes it; None without a key."""
         self._known_until = 0.0
-        """Monotonic time at which the member writes again that it is there."""
+        """Monotonic time at which this member again writes when it was last present."""
         self._seen: dict[str, float] = {}
-        """Time at which a member of each name had a lease last, in seconds since 1970."""
+        """Time at which a member last had a lease, in seconds since 1970, by name."""
         self._newest = NO_MEMBERS
         self._reading = threading.Lock()
         self._sign: SignOfLife | None = None
@@ -85,7 +85,7 @@ class EtcdMembership:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        # A thread of its own: the name of an endpoint may take longer to resolve than the lease lasts.
+        # In a thread of its own, because resolving the name of an endpoint may take longer than the lease lasts.
         threading.Thread(target=self._show_life, name="sign-of-life", daemon=True).start()
         return self
 
@@ -119,13 +119,13 @@ class EtcdMembership:
         return None if time.monotonic() > members.began + self._lease_s else members.leader
 
     def has_standby(self) -> bool:
-        """Return whether other members than the leader were there at the last reading."""
+        """Return whether members other than the leader were present at the last reading."""
         members = self._newest
         leader = members.leader.id if members.leader else ""
         return any(member.id != leader for member in members.all)
 
     def is_live(self) -> bool:
-        """Return whether all members see this one now, because its lease is valid."""
+        """Return whether all members see this member now, because its lease is valid."""
         return time.monotonic() < self._valid_until
 
     def drain(self, name: str, drains: bool) -> None:
@@ -151,7 +151,7 @@ class EtcdMembership:
             self._newest = replace(newest, draining=newest.draining - {name}, absent=absent)
 
     def _refuse_unknown(self, name: str) -> None:
-        """Raise ``InvalidInput`` for a name that no member has or had."""
+        """Raise ``InvalidInput`` for a name that neither a present nor an absent member has."""
         members = self._newest
         names = {*(member.name for member in members.all), *members.absent}
         if name not in names | members.draining:
@@ -178,9 +178,10 @@ class EtcdMembership:
                     limited_log.warning("the members cannot be read from etcd", why=str(error) or repr(error))
 
     def _read(self) -> int:
-        """Renew the own lease, read all members, and return etcd's revision. Raises ``EtcdError``."""
+        """Renew this member's lease, read all members, and return etcd's revision. Raises ``EtcdError``."""
         with self._reading:
-            # Read first: a member that hears nothing from etcd must not extend its lease by requests that arrive there.
+            # Read first, since a member that receives no answers must not extend its lease by requests that etcd
+            # receives.
             if self._etcd.get(self._key, self._within_s) is None:
                 self._lease, self._valid_until = 0, 0.0  # the key was deleted: write it again
             self._renew()
@@ -200,7 +201,7 @@ class EtcdMembership:
         return revision
 
     def _renew(self) -> None:
-        """Renew the own lease, and write the own key if it differs. Raises ``EtcdError``."""
+        """Renew this member's lease, and write its key if it has changed. Raises ``EtcdError``."""
         began = time.monotonic()
         if not self._lease or not self._etcd.renew(self._lease, self._within_s):
             self._lease, self._written = self._etcd.grant(self._lease_s, self._within_s), None
@@ -211,20 +212,20 @@ class EtcdMembership:
         self._valid_until = began + self._lease_s
 
     def _names(self, kind: str) -> dict[str, float]:
-        """Return the time in each key of this kind, by the name of the member. Raises ``EtcdError``."""
+        """Return the times in the keys of this kind, by name of the member. Raises ``EtcdError``."""
         prefix = key(self._root, kind, "")
         keys, _ = self._etcd.keys(prefix, self._within_s, MOST_MEMBERS)
         return {each.key.removeprefix(prefix).decode(errors="replace"): _time(each.value) for each in keys}
 
     def _note_known(self, now: float) -> None:
-        """Write now and then that a member of this name is there. Raises ``EtcdError``."""
+        """Write, every ``KNOWN_S``, that this member is present. Raises ``EtcdError``."""
         if now >= self._known_until:
             of_own = key(self._root, "known", self._own.name)
             self._etcd.transaction([], [put(of_own, f"{time.time():.0f}".encode())], self._within_s)
             self._known_until = now + KNOWN_S
 
     def _absent(self, everyone: Collection[Member], known: Mapping[str, float]) -> dict[str, float]:
-        """Return when each known member without a lease was seen last."""
+        """Return the time at which each known member without a lease was last present, by name."""
         self._seen |= dict.fromkeys((member.name for member in everyone), time.time())
         names = known.keys() - {member.name for member in everyone}
         return {name: self._seen.get(name, known[name]) for name in sorted(names)}
@@ -232,7 +233,7 @@ class EtcdMembership:
     # ---- signs of life
 
     def _show_life(self) -> None:
-        """Listen for other members, which thus notice the end of this process."""
+        """Start the sign of life, by which other members notice the end of this process."""
         self._sign = SignOfLife(self._etcd.access.endpoints[0])
         if self._stopping.is_set():
             self._sign.close()
@@ -249,7 +250,7 @@ class EtcdMembership:
             self._watches.setdefault(member.id, Watch()).follow(member.alive, partial(self._end, member))
 
     def _end(self, member: Member) -> None:
-        """End the lease of a member whose process has ended, and its claim."""
+        """End the lease and the claim of a member whose process has ended."""
         log.info("a member has ended; ending its lease", member=member.name)
         try:
             if own := self._etcd.get(key(self._root, "members", member.name, member.id), self._within_s):
@@ -268,7 +269,7 @@ _Number = Annotated[int, Field(ge=0, le=1 << 30)]
 
 
 class _Value(BaseModel):
-    """Value of a key. Fields that a newer version has added are left out."""
+    """Value of a key. Fields that only newer versions know are ignored."""
 
     model_config = ConfigDict(strict=True)
 
@@ -290,7 +291,7 @@ class _Claim(_Value):
 
 
 def _member(found: pb.KeyValue) -> Member | None:
-    """Return the member in a key, or None if the key is malformed."""
+    """Return the member in a key; None if the key is malformed."""
     try:
         value = _Member.model_validate_json(found.value)
         return Member(
@@ -308,12 +309,12 @@ def _member(found: pb.KeyValue) -> Member | None:
 
 
 def _time(value: bytes) -> float:
-    """Return the time in a value in seconds since 1970, or 0 if the value is malformed."""
+    """Return the time in a value, in seconds since 1970; 0 if the value is malformed."""
     return float(value) if value.replace(b".", b"", 1).isdigit() else 0.0
 
 
 def _leader(claim: pb.KeyValue) -> Member | None:
-    """Return the member that the claim describes, or None if the claim is malformed."""
+    """Return the member that the claim describes; None if the claim is malformed."""
     try:
         value = _Claim.model_validate_json(claim.value)
     except ValueError:

@@ -29,12 +29,12 @@ def delete_range(first: bytes, end: bytes) -> pb.RequestOp:
 
 
 def was_created(name: bytes, revision: int) -> pb.Compare:
-    """Return the comparison that holds if the key was created at the revision; 0 for a key that does not exist."""
+    """Return the comparison that is true if the key was created at this revision; revision 0: if it does not exist."""
     return pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.CREATE, key=name, create_revision=revision)
 
 
 def was_changed(name: bytes, revision: int) -> pb.Compare:
-    """Return the comparison that holds if the key was last changed at the revision; 0 if it does not exist."""
+    """Return the comparison that is true if the key was last changed at this revision; 0: if it does not exist."""
     return pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.MOD, key=name, mod_revision=revision)
 
 

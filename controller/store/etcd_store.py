@@ -1,6 +1,7 @@
-"""``Store`` in etcd, for controllers on several machines: one of them is active, the others stand by.
+"""``Store`` in etcd, for controllers on several machines, of which one is active and the others stand by.
 
-``etcd_claim`` decides who is active, ``etcd_contents`` describes the keys, and ``etcd_commits`` writes the records.
+``etcd_claim`` decides which one is active, ``etcd_contents`` describes the keys, and ``etcd_commits`` writes the
+records.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ log = structlog.get_logger(__name__)
 class EtcdStore(EtcdClaim):
     """Store below ``prefix``. Methods are documented at ``Store``.
 
-    With ``api``, members divide the switches while this process leads. Otherwise ``begin`` ends all assignments of an
-    earlier leader, so that no other member claims a switch that has restarted."""
+    If ``api`` is set, members divide the switches while this process leads. If not, ``begin`` deletes all assignments
+    of an earlier leader, so that no other member claims a restarted switch."""
 
     def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, name: str = "", api: str = "") -> None:
         super().__init__(access, prefix, lease_s, name, api)
@@ -44,7 +45,8 @@ class EtcdStore(EtcdClaim):
         self.events = EtcdEvents(self._etcd, self._root, self.where, self.fence())
         self._commits: CommitQueue | None = None
         self._base: int | None = None
-        """Number below all epochs: an epoch is this number plus a revision of etcd. None before the state was read."""
+        """Number that is smaller than all epochs: an epoch is this number plus a revision of etcd. None before the
+        state was read."""
 
     def close(self) -> None:
         if self._commits is not None:
@@ -58,7 +60,7 @@ class EtcdStore(EtcdClaim):
 
     @property
     def base(self) -> int:
-        """Number below all epochs and generation ids of this process, to which etcd's revisions are added."""
+        """Number to which etcd's revisions are added to make epochs and generation ids."""
         assert self._base is not None, "load() comes first"
         return self._base
 
@@ -86,7 +88,7 @@ class EtcdStore(EtcdClaim):
         return Written(texts, found.last)
 
     def _state(self, found: Contents) -> SavedState:
-        """Return the state in the records. Jobs and ends are ordered by time, because etcd orders keys by name."""
+        """Return the state in the records. Jobs and ends are sorted by time, because etcd sorts keys by name."""
         saved = decode(records(self._root, found.texts))
         jobs = dict(sorted(saved.jobs.items(), key=lambda job: job[1].registered_at))
         ends = dict(sorted(saved.ends.items(), key=lambda end: end[1].ended_at))
@@ -98,7 +100,7 @@ class EtcdStore(EtcdClaim):
         self._base = found.epoch or epoch_at(time.time())
 
     def _why_never(self) -> str:
-        """Return why this version must not claim a state that a newer version has written; empty if it may."""
+        """Return why this version must not claim the state, which a newer version has written; empty if it may."""
         found = self._etcd.get(self._key("format"), self._quick_s)
         form = int(found.value) if found and found.value.isdigit() else FORMAT  # ``load`` refuses a malformed one
         return why_unreadable(form) if form > FORMAT else ""
@@ -109,7 +111,7 @@ class EtcdStore(EtcdClaim):
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Raise ``InvalidInput`` for errors of etcd and for values that cannot be read."""
+        """Raise ``InvalidInput`` in place of errors of etcd and of values that cannot be read."""
         try:
             yield
         except EtcdError as error:

@@ -1,8 +1,8 @@
-"""Text of a state, with which a command moves it from one store to another.
+"""Text form of a state, in which a command moves the state from one store to another.
 
-Each line is JSON. The first one has the format, the secret of lease tokens in hexadecimal digits, and a number that no
-epoch of the exported state exceeds. A line with kind, key and value follows for each record, and the last line is the
-checksum of all bytes before it.
+Each line is JSON. The first line has the format, the secret of lease tokens in hexadecimal digits, and a number that is
+not less than any epoch of the exported state. A line with kind, key and value follows for each record. The last line is
+the checksum of all bytes before it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FORMAT = 1
 """The only version of the text that is read and written."""
 
 NAME = "signalbox state"
-"""Name of the first line's field with the format; it identifies the text as an exported state."""
+"""Name of the field with the format, in the first line. It identifies the text as an exported state."""
 
 
 class Exported(NamedTuple):
     state: SavedState
     secret: bytes
     epoch: int
-    """Number that no epoch of the exported state exceeds."""
+    """Number that is not less than any epoch of the exported state."""
 
 
 def text_of(exported: Exported) -> bytes:
@@ -48,7 +48,7 @@ def _lines(exported: Exported) -> Iterator[object]:
 
 
 def parsed(text: bytes) -> Exported:
-    """Return the state in a text. Raises ``ValueError`` for a text of another format, or one that is damaged."""
+    """Return the state in a text. Raises ``ValueError`` for a damaged text, and for one of another format."""
     try:
         first, *records, _ = text.splitlines(keepends=True)
         header = json.loads(first)
@@ -73,5 +73,5 @@ def parsed(text: bytes) -> Exported:
 
 
 def _checksum(lines: bytes) -> bytes:
-    """Return the last line of a text whose other lines are these."""
+    """Return the last line of a text that has these other lines."""
     return f"{json.dumps({'blake2b': hashlib.blake2b(lines).hexdigest()})}\n".encode()

@@ -1,6 +1,6 @@
 """Secret of lease tokens in a state directory: 32 random bytes, in a file that only its owner can read.
 
-A checksum follows the bytes, because one wrong bit would make every token wrong.
+A checksum follows the bytes, because a single wrong bit would make all tokens invalid.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ FILE = "lease.key"
 
 
 def secret_in(directory: Path, in_use: bool) -> bytes:
-    """Return the secret in the directory, which the caller has claimed. Raises ``InvalidInput``.
+    """Return the secret in the directory, which the caller must have claimed. Raises ``InvalidInput``.
 
-    ``in_use``: whether tokens of the secret are in use; otherwise a missing secret is created. A secret without a
+    ``in_use``: whether clients have tokens of the secret; if not, a missing secret is created. A secret without a
     checksum, from an older version or made by hand, gets one."""
     path = directory / FILE
     found = _found(path, in_use) or secrets.token_bytes(SECRET_BYTES)
@@ -38,7 +38,7 @@ def secret_in(directory: Path, in_use: bool) -> bytes:
 def check(directory: Path, in_use: bool) -> None:
     """Raise ``InvalidInput`` where ``secret_in`` would, without creating anything.
 
-    The directory may be claimed by another process."""
+    Another process may have claimed the directory."""
     _found(directory / FILE, in_use)
 
 
@@ -70,7 +70,7 @@ def _cannot(path: Path, error: OSError) -> InvalidInput:
 
 
 def _checked(secret: bytes) -> bytes:
-    """Return the secret with its checksum, as it is in the file."""
+    """Return the contents of the file: the secret, and its checksum."""
     return secret + hashlib.blake2b(secret, digest_size=CHECKSUM_BYTES).digest()
 
 
@@ -83,7 +83,7 @@ def _instructions(path: Path, why: str) -> str:
 
 
 def make(path: Path, secret: bytes) -> None:
-    """Write the file completely or not at all, even if power fails. Raises ``OSError``."""
+    """Write the file, completely or not at all even if power fails. Raises ``OSError``."""
     made = path.with_suffix(".new")
     made.unlink(missing_ok=True)
     with open(made, "xb", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:

@@ -1,4 +1,4 @@
-"""Members: the controllers that share a state in etcd. One has the claim of the state, the others stand by."""
+"""Members: controllers that share a state in etcd. The leader has the claim of the state, and the others stand by."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 LinkFormats = tuple[int, int]
-"""Oldest and newest format of the packets between members (``controller.link``) that a member reads and writes."""
+"""Oldest and newest format of packets between members (``controller.link``) that a member can read and write."""
 
 LINK_FORMATS: LinkFormats = (1, 1)
 """Formats of this version.
 
-A version raises the newest one if the other end must understand a change. While it may be linked to the version before
-it, it also writes the format of that version. A change that the other end may ignore needs no new format: a message of
-a new type, or a new field with a default. Messages of ``NamedTuple`` cannot have new fields."""
+A version with a change that the other end must understand raises the newest format. For links to the version before it,
+it can still write the format of that version. A change that the other end may ignore needs no new format: a message of
+a new type, or a new field with a default. Messages that are ``NamedTuple`` cannot have new fields."""
 
 
 def common_format(one: LinkFormats, other: LinkFormats) -> int | None:
-    """Return the newest format that both members read and write; None if there is none."""
+    """Return the newest format that both members can read and write; None if there is none."""
     newest = min(one[1], other[1])
     return newest if newest >= max(one[0], other[0]) else None
 
@@ -27,9 +27,9 @@ def common_format(one: LinkFormats, other: LinkFormats) -> int | None:
 class Member:
     """Controller that shares a state in etcd with others.
 
-    ``id``: random text that identifies the process; when the process claims the state, the claim contains this text.
-    ``api``: address at which it takes calls that other members forward while it is the leader, or empty. ``since``:
-    start of the process in seconds since 1970, or 0 if unknown."""
+    ``id``: random text that identifies the process, also in its claim. ``api``: address for calls that other members
+    forward while this member is the leader; empty if it has none. ``since``: start of the process in seconds since
+    1970; 0 if unknown."""
 
     id: str
     name: str
@@ -37,20 +37,20 @@ class Member:
     version: str
     since: float
     format: int = 0
-    """Newest format of the state that the member reads; 0 if unknown."""
+    """Newest format of the saved state that the member can read; 0 if unknown."""
     link: LinkFormats = (1, 1)
     alive: str = field(default="", compare=False)
-    """Address of its sign of life (``store.sign_of_life``); empty if unknown."""
+    """Address of the member's sign of life (``store.sign_of_life``); empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
     """Members at one moment.
 
-    ``all``: those with a lease, ordered by name. ``leader``: member with the claim, as the claim describes it; None
-    when nobody has it. ``began``: monotonic time in seconds just before the list was read. ``draining``: names of
-    members that should hold no switch, also of absent members. ``absent``: for each member that was known and has no
-    lease now, when it was seen last, in seconds since 1970."""
+    ``all``: members with a lease, ordered by name. ``leader``: member with the claim, as the claim describes it; None
+    if no member has it. ``began``: monotonic time in seconds at which reading the members began. ``draining``: names of
+    members, present or absent, that should be the holder of no switch. ``absent``: known members without a lease, by
+    name, with the time at which they were last present, in seconds since 1970."""
 
     all: tuple[Member, ...]
     leader: Member | None
@@ -59,17 +59,17 @@ class Members:
     absent: Mapping[str, float] = field(default_factory=dict)
 
     def linkable(self) -> list[Member]:
-        """Return the members that read a format of the leader's packets, and so can hold switches."""
+        """Return the members that have a packet format in common with the leader, and so can be holders of switches."""
         leader = next((one for one in self.all if self.leader and one.id == self.leader.id), None)
         return [one for one in self.all if leader is None or common_format(one.link, leader.link)]
 
 
 @dataclass(frozen=True, slots=True)
 class MissingMembers:
-    """Members that should be there. The leader's control loop gets this message when one is missing, or back.
+    """Missing members. The leader's control loop receives this message whenever they change.
 
-    ``absent``: see ``Members``; without those that drain. ``unlinked``: names of members that have a lease, and no link
-    to the leader."""
+    ``absent``: see ``Members``; draining members are left out. ``unlinked``: names of members with a lease, but without
+    a link to the leader."""
 
     absent: Mapping[str, float] = field(default_factory=dict)
     unlinked: frozenset[str] = frozenset()
@@ -85,29 +85,30 @@ class Membership(Protocol):
     """Membership of this controller, readable by any thread."""
 
     changed: Callable[[], None]
-    """Called after each reading, by the thread that reads."""
+    """Function that the reading thread calls after each reading."""
 
     @property
     def own(self) -> Member:
-        """Member that this controller is."""
+        """Member that represents this controller."""
 
     @property
     def newest(self) -> Members:
-        """Members when they were read last; empty before that."""
+        """Members at the latest reading; empty before the first one."""
 
     def leader(self) -> Member | None:
         """Return the member with the claim, as the claim describes it.
 
-        Returns None if nobody has the claim, or if the last reading is older than a lease."""
+        Returns None if no member has the claim, or if the latest reading is older than the duration of a lease."""
 
     def drain(self, name: str, drains: bool) -> None:
-        """Save whether members of this name should hold no switch, and return when ``newest`` shows it.
+        """Save whether members of this name are draining, and return when ``newest`` shows it.
 
-        Only the leader may call it. Raises ``InvalidInput`` for an unknown name, ``Conflict`` if no other member would
-        be left to hold switches, and ``Unavailable`` when etcd does not save it."""
+        A draining member should be the holder of no switch. Only the leader may call this. Raises ``InvalidInput`` for
+        an unknown name, ``Conflict`` if no other member could be a holder, and ``Unavailable`` if etcd does not save
+        it."""
 
     def forget(self, name: str) -> None:
-        """Forget an absent member, and that it should hold no switch; return when ``newest`` shows it.
+        """Forget an absent member, and that it is draining. Return when ``newest`` shows it.
 
-        Only the leader may call it. Raises ``InvalidInput`` for an unknown name, ``Conflict`` for a member that is
-        there, and ``Unavailable`` when etcd does not save it."""
+        Only the leader may call this. Raises ``InvalidInput`` for an unknown name, ``Conflict`` for a present member,
+        and ``Unavailable`` if etcd does not save it."""

@@ -1,6 +1,6 @@
-"""Records of the saved state, each with a kind and a key, so that a commit writes changes only.
+"""Records of the saved state, each with a kind and a key. A commit writes only records that have changed.
 
-From two ``SavedState`` objects it makes the records that differ, as text; from records as text, a ``SavedState``.
+In: two ``SavedState`` objects, or records as text. Out: the records that differ as text, or a ``SavedState``.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from signalbox.jobs.spec import NEWER_FIELDS, JobId, JobSpec
 from signalbox.words import Mode
 
 FORMAT = 7
-"""Version of the format that is written."""
+"""Version of the format in which records are written."""
 
 OLDEST_FORMAT = 7
-"""Oldest version of the format that is read. A version that raises ``FORMAT`` must read the previous one.
+"""Oldest version of the format that can be read. A program that raises ``FORMAT`` must be able to read the previous
+one.
 
-The first commit of a newer version raises the format of the whole state. Records that do not change stay as they are,
-so ``decode`` must read the records of all these formats beside each other."""
+The first commit of a newer program raises the format of the whole state, but does not rewrite unchanged records.
+``decode`` must therefore be able to read a mixture of records of all these formats."""
 
 PRESENT_NAMES = {"dealing": "striping", "strategies": "parallelizations"}
-"""Present name of each field of a spec that has another name in format 7, by that other name.
+"""Present names of the fields of a spec that have another name in saved states, by that other name.
 
-Saved states also keep the earlier name of two other things. The mode is the record ``strategy``, and the
-parallelization of a wired job is ``strategy`` in its arrangement (``circuits.job_wiring``)."""
+Two more earlier names are in saved states: the record of the mode is ``strategy``, and the parallelization of a wired
+job is ``strategy`` in its arrangement (``circuits.job_wiring``)."""
 
 _SAVED_NAMES = {new: old for old, new in PRESENT_NAMES.items()}
 
@@ -70,7 +71,7 @@ class Key(NamedTuple):
 
 
 def format_problem(form: int) -> str:
-    """Return why this version does not read a state in the format, as words after "it"; empty if it does."""
+    """Return why this version cannot read a state in the format, as words that follow "it"; empty if it can."""
     if OLDEST_FORMAT <= form <= FORMAT:
         return ""
     reads = f"format {FORMAT}" if OLDEST_FORMAT == FORMAT else f"formats {OLDEST_FORMAT} to {FORMAT}"
@@ -78,7 +79,7 @@ def format_problem(form: int) -> str:
 
 
 class Unreadable(ValueError):
-    """Records of the state are invalid. ``problems``: one text per invalid record, with the record's name."""
+    """Records of the state are invalid. ``problems``: a text for each invalid record, with the record's name."""
 
     def __init__(self, problems: list[str]) -> None:
         more = [f"and {len(problems) - MAX_NAMED} more"] if len(problems) > MAX_NAMED else []
@@ -86,7 +87,9 @@ class Unreadable(ValueError):
 
 
 def forget(error: Exception, options: str) -> str:
-    """Return the advice to forget single jobs; empty if the error has another cause. ``options``: of the command."""
+    """Return advice to forget single jobs; empty if the error has another cause.
+
+    ``options``: options of the command."""
     return f", or forget single jobs (signalbox state drop {options} JOB)" if isinstance(error, Unreadable) else ""
 
 
@@ -95,16 +98,16 @@ ChangedRecords = Mapping[Key, object]
 
 
 class Written(NamedTuple):
-    """Records as text, not yet validated, and the revision that contains them."""
+    """Records as text, which are not validated, and their revision."""
 
     records: tuple[tuple[Key, str], ...]
     revision: int
 
 
 def without(records: Iterable[tuple[Key, str]], job_ids: Iterable[str], where: str) -> ChangedRecords:
-    """Return the changes that remove these jobs. Raises ``NotFound`` for a job that is not among the records.
+    """Return the changes that remove these jobs. Raises ``NotFound`` for a job without a record.
 
-    ``where``: name of the place of the records, for the error."""
+    ``where``: where the records are, for the text of the error."""
     wanted, saved = tuple(job_ids), {key.key for key, _ in records if key.kind is Kind.JOB}
     if unknown := [job_id for job_id in wanted if job_id not in saved]:
         raise NotFound(f"{where} has no job '{cut(unknown[0])}'")
@@ -112,7 +115,7 @@ def without(records: Iterable[tuple[Key, str]], job_ids: Iterable[str], where: s
 
 
 def changes(before: SavedState, after: SavedState) -> ChangedRecords:
-    """Return the records that differ, with their values in ``after``."""
+    """Return the records that differ, with their values in ``after``; None for removed ones."""
     changed: dict[Key, object] = {}
     for (kind, old), (_, new) in zip(_by_kind(before), _by_kind(after), strict=True):
         for name, was, now in differing(old, new):
@@ -233,7 +236,7 @@ def _decoded(key: Key, data: Any) -> Any:
 
 
 def _spec_data(spec: JobSpec) -> dict[str, Any]:
-    """Return the fields of a spec as earlier versions can read them, under the names in those versions."""
+    """Return the fields of a spec with the names that earlier versions can read."""
     data = spec.model_dump(mode="json", exclude={name for name in NEWER_FIELDS if not getattr(spec, name)})
     return {_SAVED_NAMES.get(name, name): value for name, value in data.items()}
 
@@ -287,7 +290,7 @@ def _part_key(key: str) -> PartKey:
 
 
 _NAMES: Mapping[Kind, Callable[[str], object]] = {Kind.SHARES: _pair, Kind.SILENCE: _pair, Kind.PART: _part_key}
-"""Decoder of the key by kind of record; keys of other kinds are used as they are."""
+"""Decoders of keys, by kind of record. Keys of other kinds are used as they are."""
 
 
 def _part(key: PartKey, data: Mapping[str, Any]) -> Part:

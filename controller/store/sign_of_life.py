@@ -1,15 +1,15 @@
-"""Sign of life of a member, so that others notice the end of its process before its lease in etcd ends.
+"""Sign of life of a member, by which others notice the end of its process before its lease in etcd ends.
 
-The member listens at a port of its own. It sends a random text, the word, on each connection, and reads nothing. The
-word is in etcd, so nobody takes another process at the same address for the member. Each of the others keeps a
-connection. When the process ends, its machine closes the connections and refuses new ones, and the others may end the
-lease at once. A machine or a network that fails does neither, and a process that is slow or stopped keeps its
-connections; then the lease decides.
+The member listens at a port of its own. On each connection it sends a random text, the *word*, and reads nothing. Each
+other member keeps a connection. The word is also in etcd, so that the others cannot mistake another process at the same
+address for the member. When the process ends, its machine closes the connections and refuses new ones, and the others
+may end the lease at once. If the machine or the network fails, or the process is slow or stopped, this does not happen,
+and the lease runs out instead.
 
-Only a network that breaks the connection, and refuses the next one in place of the machine, causes a wrong verdict.
-Then etcd refuses the commits of a former leader, and switches refuse the rules of a former holder. But that member
-notices only at its next renewal, or when its lease would have ended. Until then a former leader answers calls, and
-claims a switch that restarts.
+The others are wrong only if the network breaks the connection, and refuses the next one as if it were the machine. Even
+then etcd refuses the commits of the former leader, and switches refuse the rules of the former holder. But that member
+notices its loss only when it next renews its lease, or when the lease would have ended. Until then a former leader
+still answers calls, and claims switches that restart.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from contextlib import suppress
 from signalbox.addresses import host_and_port
 
 MOST_CONNECTIONS = 128
-"""Largest number of connections that a member keeps; one more ends the oldest."""
+"""Largest number of connections that a member keeps. A further one ends the oldest."""
 CONNECT_S = 1.0
-"""Longest time in seconds of an attempt to connect."""
+"""Time limit in seconds of an attempt to connect."""
 PAUSE_S = 0.05
-"""Seconds before a connection is tried or accepted again."""
+"""Seconds until the next attempt to connect or to accept a connection."""
 
 
 class SignOfLife:
@@ -78,7 +78,7 @@ class SignOfLife:
 
 
 class Watch:
-    """Connection to the address of one sign of life at a time, until ``close``."""
+    """Watcher of one sign of life at a time, until ``close``."""
 
     def __init__(self) -> None:
         self._address = ""
@@ -86,12 +86,12 @@ class Watch:
         """Event that ends the thread that watches the address."""
         self._connection: socket.socket | None = None
         self.known = ""
-        """Address at which a process has sent the word."""
+        """Address at which a process has sent the right word."""
 
     def follow(self, address: str, ended: Callable[[], None]) -> None:
-        """Watch the process at the address (``SignOfLife.address``) instead of the one before, unless it is the same.
+        """Watch the process with this ``SignOfLife.address`` in place of an earlier one.
 
-        A thread calls ``ended`` when that process has ended: it sent its word, and its machine refuses another
+        A thread calls ``ended`` when the process has ended: it had sent its word, and then its machine refuses a
         connection."""
         if address != self._address:
             self.close()

@@ -1,11 +1,12 @@
 """SQLite database of the saved state: records with checksums, written and read.
 
-In: changes of records. Out: the revision that contains the changes; all records, or an error that says what is wrong
-with the database. The database is in WAL mode with ``synchronous=FULL`` (sqlite.org/wal.html). A commit is therefore on
-disk when it returns, and after a crash the database contains the state of exactly one commit. Reading the state
-verifies this: each record has a checksum, and the revision has a checksum of all records together. SQLite silently
-drops whatever follows damage in its log (the WAL). The log is therefore copied into the database after each commit, and
-damage in the log costs at most the last commit.
+In: changes of records. Out: the revision that contains the changes; all records, or an error that describes the damage.
+
+The database is in WAL mode with ``synchronous=FULL`` (sqlite.org/wal.html). A commit is therefore on disk when the call
+returns, and after a crash the database contains the state of exactly one commit. Reading the state verifies this: each
+record has a checksum, and the revision has a checksum of all records together. If SQLite's log (the WAL) is damaged,
+SQLite silently drops all that follows. The log is therefore copied into the database after each commit, so that damage
+costs at most the last commit.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ CREATE TABLE revision (number INTEGER NOT NULL, records INTEGER NOT NULL, checks
 
 
 class NewerFormat(ValueError):
-    """A newer version has written the database."""
+    """The database was written by a newer version."""
 
 
 def opened(path: Path) -> sqlite3.Connection:
     """Return the open database, for the store's thread. Raises ``sqlite3.Error``.
 
-    The files of the database stay open, so that a commit needs no new file descriptor."""
+    Its files stay open, so that a commit needs no new file descriptor."""
     database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
@@ -59,21 +60,21 @@ def opened(path: Path) -> sqlite3.Connection:
 def empty_log(database: sqlite3.Connection) -> None:
     """Copy all commits from the log into the database.
 
-    Commits that cannot be copied now stay in the log until the next commit; the call does not wait for readers
+    The call does not wait for readers. Commits that cannot be copied now stay in the log until the next commit
     (sqlite.org/pragma.html, ``wal_checkpoint``)."""
     with suppress(sqlite3.Error):
         database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
 def beside(path: Path) -> tuple[Path, ...]:
-    """Return the paths of the log and its index, which exist beside an open database, and after a crash."""
+    """Return the paths of the log and of its index. They exist while the database is open, and after a crash."""
     return tuple(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
 
 
 def make(path: Path, saved: SavedState, least: int = 0) -> None:
     """Create a database with this state, completely or not at all.
 
-    Only the owner can read its files. ``least``: smallest revision that it may have. Raises ``sqlite3.Error`` and
+    Only the owner can read its files. ``least``: smallest allowed revision. Raises ``sqlite3.Error`` and
     ``OSError``."""
     made = path.with_suffix(".new")
     made.unlink(missing_ok=True)
@@ -107,7 +108,7 @@ def read(path: Path) -> Written:
 
 @contextmanager
 def _transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Run the statements inside as one transaction, which any exception rolls back."""
+    """Run the statements of the block as one transaction. An exception rolls it back."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -121,7 +122,7 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
 def write(database: sqlite3.Connection, commits: Iterable[ChangedRecords]) -> int:
     """Write the changes in one transaction, and return its revision.
 
-    Raises ``sqlite3.Error``; then nothing has changed."""
+    If ``sqlite3.Error`` is raised, nothing has changed."""
     merged: dict[Key, object] = {}
     for changed in commits:
         merged |= changed
@@ -130,21 +131,21 @@ def write(database: sqlite3.Connection, commits: Iterable[ChangedRecords]) -> in
 
 
 def raise_format(database: sqlite3.Connection) -> None:
-    """Give the database the format of this version, so that the versions before it refuse it.
+    """Give the database the format of this version, so that earlier versions refuse the database.
 
-    Nothing is written if it has this format already: the disk may be full. Raises ``sqlite3.Error``."""
+    If it already has this format, nothing is written, since the disk may be full. Raises ``sqlite3.Error``."""
     if _pragmas(database, "user_version") != [FORMAT]:
         database.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def raise_revision(database: sqlite3.Connection, least: int) -> int:
-    """Raise the revision by 1, and to at least ``least``, and return it. Raises ``sqlite3.Error``."""
+    """Raise the revision by 1, or to ``least`` if that is more, and return it. Raises ``sqlite3.Error``."""
     with _transaction(database):
         return _put(database, {}, least)
 
 
 def _put(database: sqlite3.Connection, merged: ChangedRecords, least: int = 0) -> int:
-    """Write the changes within a transaction, and return the new revision, which is at least ``least``."""
+    """Write the changes in the present transaction, and return the new revision, which is at least ``least``."""
     revision, records, before = database.execute("SELECT number, records, checksum FROM revision").fetchone()
     total = int.from_bytes(before)
     for key, value in merged.items():

@@ -42,18 +42,18 @@ log = structlog.get_logger(__name__)
 FILE = "state.db"
 
 IMPORTED, IMPORTED_SECRET = "state.import", "lease.import"
-"""Database and secret of an imported state. Once the database exists, the import is final; the next process that claims
-the directory completes it."""
+"""Names of the database and the secret of an imported state. Once this database exists, the import is final, and the
+next process that claims the directory completes it."""
 
 FileNumber = tuple[int, int]
-"""Identity of a file, whatever its name: device and inode."""
+"""Identity of a file, independent of its name: device and inode."""
 
 LOOKS = 5
 LOOK_AGAIN_S = 0.1
 
 
 class SqliteStore(DirectoryClaim):
-    """Store in ``directory``, which is created when it is missing. Methods are documented at ``Store``."""
+    """Store in ``directory``, which is created if it is missing. Methods are documented at ``Store``."""
 
     events = None
 
@@ -82,7 +82,7 @@ class SqliteStore(DirectoryClaim):
         return saved
 
     def look(self) -> SavedState:
-        """Return the saved state, read up to ``LOOKS`` times, because another process may write it meanwhile."""
+        """Return the saved state. Reading is tried up to ``LOOKS`` times, because another process may be writing."""
         for _ in range(LOOKS - 1):
             try:
                 self._loaded = _saved_in(self._directory)
@@ -120,7 +120,7 @@ class SqliteStore(DirectoryClaim):
         self._finish_import()
 
     def _finish_import(self) -> None:
-        """Put an imported state, if there is one, in the place of the saved state. Raises ``InvalidInput``."""
+        """Replace the saved state by an imported one, if there is one. Raises ``InvalidInput``."""
         if not self._imported.exists():
             return
         secret = self._directory / IMPORTED_SECRET
@@ -168,7 +168,7 @@ class SqliteStore(DirectoryClaim):
         return epoch
 
     def commit(self, changed: ChangedRecords, done: Done) -> None:
-        """Queue the changes; all changes that wait for the disk share one commit of the database."""
+        """Queue the changes. All waiting changes share one commit of the database."""
         assert self._commits, "begin() comes first"
         self._commits.put(changed, done)
 
@@ -187,14 +187,14 @@ class SqliteStore(DirectoryClaim):
     def _find_room(self) -> None:
         """Raise ``OSError`` when the file system is full.
 
-        A small commit may fit into free pages of the database, and its success would hide that the disk is full."""
+        Otherwise a small commit could succeed in free pages of the database, and hide that the disk is full."""
         with TemporaryFile(dir=self._directory) as file:
             os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
 
     def _refuse_elsewhere(self) -> None:
         """Raise ``OSError`` when the database or the lock file was removed or replaced.
 
-        Otherwise commits would be lost at a restart, or another controller could write too."""
+        In that case, commits would be lost at a restart, or another controller could write at the same time."""
         for path, number in (
             (self._path, self._database),
             (self._path.with_name(LOCK), _file_number(self._lock)),
