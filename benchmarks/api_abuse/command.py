@@ -306,7 +306,9 @@ def main(
     idle: Annotated[int, typer.Option(help="Connections without a call; half of them send nothing at all.")] = 10_000,
     half_open: Annotated[int, typer.Option(help="Calls that send no request.")] = 5_000,
     watchers: Annotated[int, typer.Option(help="Watchers that never read.")] = 500,
-    inflated: Annotated[int, typer.Option(help="Connections with header fields of 16 MB in 8 kB.")] = 0,
+    inflated: Annotated[
+        int, typer.Option(help="Connections that send header fields of 16 MB, compressed to 8 kB.")
+    ] = 0,
     per_s: Annotated[float, typer.Option(help="Connections that the attackers open, per second.")] = 400.0,
     seconds: Annotated[float, typer.Option(help="Seconds for which calls are timed during the attack.")] = 30.0,
     as_json: AsJson = False,

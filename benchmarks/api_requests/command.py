@@ -197,7 +197,7 @@ def main(
     count: Annotated[int, typer.Option(min=1, help="Number of requests.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     first: Annotated[int, typer.Option(min=0, help="Number of the first request.")] = 0,
-    kills: Annotated[int, typer.Option(min=0, help="SIGKILLs before the one at the end.")] = 1,
+    kills: Annotated[int, typer.Option(min=0, help="Number of SIGKILLs before the one at the end.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Send generated requests, correct to hostile, to every method of the API."""

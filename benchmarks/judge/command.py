@@ -60,7 +60,9 @@ _SAME = 1e-4
 _MOST_SHOWN = 30
 _WITHIN_LIMIT = 1.2
 
-Within = Annotated[float, typer.Option("--seconds", min=1, metavar="S", help="Seconds after which no case begins.")]
+Within = Annotated[
+    float, typer.Option("--seconds", min=1, metavar="S", help="Seconds after which no further case begins.")
+]
 
 
 def main(

@@ -274,7 +274,7 @@ def exits(
     for way in ways:
         # Two jobs must not announce the same pairs.
         wait_for(
-            lambda: not names & {job.spec.job_id for job in client.list_jobs()}, "the job before to be gone", END_S
+            lambda: not names & {job.spec.job_id for job in client.list_jobs()}, "the previous job to be removed", END_S
         )
         jobs = [TrainingJob(way.__name__, tuple(hosts))]
         training = Training(lab, jobs, ELEMENTS, address, folder / "ports", raw, END_S, lease_s, ITERATIONS)

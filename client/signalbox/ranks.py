@@ -70,10 +70,10 @@ def endpoints_of(reports: Sequence[RankReport]) -> list[str]:
         if one.problem:
             raise InvalidInput.of(f"rank {rank}", one.problem)
         if one.endpoint is None or is_loopback(one.endpoint):
-            found = f"only {one.endpoint}" if one.endpoint else "no address"
+            found = f", only {one.endpoint}" if one.endpoint else ""
             message = (
-                f"has {found} that other ranks can reach; give its address as endpoint, or set GLOO_SOCKET_IFNAME or "
-                "NCCL_SOCKET_IFNAME to its interface"
+                f"has no address that other ranks can reach{found}; give its address as endpoint, or set "
+                "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to its interface"
             )
             raise InvalidInput.of(f"rank {rank}", message)
     return [one.endpoint or "" for one in reports]

@@ -70,7 +70,7 @@ class DirectoryClaim:
             mark = os.open(self._directory / MARK, os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.fcntl(mark, fcntl.F_OFD_SETLK, _whole(fcntl.F_RDLCK))
         except OSError as error:
-            log.warning("the active controller cannot see this standby", why=str(error))
+            log.warning("the active controller cannot see that this one stands by", why=str(error))
         try:
             yield
         finally:

@@ -85,7 +85,7 @@ def told(groups: Mapping[str, tuple[int, ...]] = {}, *gradients: Gradients, **mo
     ("wrong", "message"),
     [
         (RankReport(), "rank 1: has no address that other ranks can reach; give its address as endpoint, or set GLOO_"),
-        (RankReport("127.0.0.1"), "rank 1: has only 127.0.0.1 that other ranks can reach"),
+        (RankReport("127.0.0.1"), "rank 1: has no address that other ranks can reach, only 127.0.0.1; give"),
         (RankReport("10.0.1.1", problem="model: must be one"), "rank 1: model: must be one"),
     ],
 )
