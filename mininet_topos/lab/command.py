@@ -71,7 +71,7 @@ def lab(
     host_mbps: Annotated[
         float | None,
         typer.Option(
-            help="Rate of a host's link in Mbit/s: 5 by default; in a direct-connect fabric that of all interfaces."
+            help="Rate of a host's link in Mbit/s, 5 by default; direct-connect: that of all its interfaces together."
         ),
     ] = None,
     fabric_mbps: Annotated[
