@@ -76,6 +76,9 @@ class BoundedChannel:
     def unary_stream(self, *method: Any, **more: Any) -> Any:
         return self._method(self._channel.unary_stream, *method, **more)
 
+    def stream_stream(self, *method: Any, **more: Any) -> Any:
+        return self._method(self._channel.stream_stream, *method, **more)
+
     def _method(self, of: Callable[..., Any], *method: Any, **more: Any) -> Any:
         with self._lock:
             if self._closed:

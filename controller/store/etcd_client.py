@@ -10,17 +10,24 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
 from controller.store.etcd_v3 import etcd_pb2 as pb
+from signalbox.bounded_channel import BoundedChannel
 
 Reply = TypeVar("Reply", bound=Message)
 
 CALL_S = 2.0
 """Default time limit in seconds of a call at one endpoint."""
+ELSEWHERE_S = 1.0
+"""Longest time in seconds of a call at one endpoint while there are others that were not tried."""
+BEAT_S = 0.5
+"""Seconds between two questions over a watch, which etcd answers at once."""
+SILENT_S = 1.5
+"""Seconds without an answer after which a watch ends, so that the next one begins at another endpoint."""
 LOGIN_S = 1.0
 """Smallest time limit in seconds of a login, for which etcd computes a slow hash of the password."""
 OLD_S = 60.0
@@ -151,23 +158,20 @@ class Etcd:
             for reply in self._connections.watch(create, seconds):
                 if reply.events or reply.canceled:
                     return
-        except grpc.RpcError:
+        except EtcdError:
             time.sleep(min(seconds, 0.1))
 
     def changes(self, prefix: bytes, after: int, seconds: float) -> Iterator[tuple[Sequence[pb.Event], int]]:
         """Yield each change, after the revision ``after``, of keys that begin with ``prefix``, and its revision.
 
-        The generator ends when the time is over, or the endpoint ends the watch. Raises ``EtcdError``."""
+        The generator ends when the time is over, or the endpoint ends the watch. Raises ``EtcdError``, also when the
+        endpoint is silent."""
         create = pb.WatchCreateRequest(key=prefix, range_end=_end_of(prefix), start_revision=after + 1)
-        connections = self._connections
-        try:
-            for reply in connections.watch(pb.WatchRequest(create_request=create), seconds):
-                if reply.canceled:
-                    return
+        for reply in self._connections.watch(pb.WatchRequest(create_request=create), seconds):
+            if reply.canceled:
+                return
+            if reply.events:
                 yield reply.events, reply.header.revision
-        except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise _error(error, connections.access.endpoints[0]) from None
 
     # ---- leases
 
@@ -178,15 +182,15 @@ class Etcd:
     def renew(self, lease: int, within_s: float = CALL_S) -> bool:
         """Renew a lease, and return False if it has ended. Raises ``EtcdError``."""
         request = pb.LeaseKeepAliveRequest(ID=lease)
-        reply = self._call("Lease/LeaseKeepAlive", request, pb.LeaseKeepAliveResponse, within_s, streams=True)
-        return reply.TTL > 0
+        # The method has streams, and a stream of one request and one answer is the same in HTTP/2 as no stream.
+        return self._call("Lease/LeaseKeepAlive", request, pb.LeaseKeepAliveResponse, within_s).TTL > 0
 
     def revoke(self, lease: int, within_s: float = CALL_S) -> None:
         """End a lease, and delete its keys. Raises ``EtcdError``."""
         self._call("Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse, within_s)
 
-    def _call(self, method: str, request: Message, reply: type[Reply], within_s: float, streams: bool = False) -> Reply:
-        return self._connections.call(method, request, reply, within_s, streams)
+    def _call(self, method: str, request: Message, reply: type[Reply], within_s: float) -> Reply:
+        return self._connections.call(method, request, reply, within_s)
 
 
 class _Connections:
@@ -197,26 +201,28 @@ class _Connections:
         self._channels = [_channel(endpoint, access, most_bytes) for endpoint in access.endpoints]
         self._lock = threading.Lock()
         self._first = 0
-        """Index of the endpoint that has answered most recently."""
+        """Index of the endpoint that has answered most recently, or of the one after it, if it no longer answers."""
         self._token = ""
 
     def close(self) -> None:
         for channel in self._channels:
             channel.close()
 
-    def call(self, method: str, request: Message, reply: type[Reply], within_s: float, streams: bool) -> Reply:
-        """Call the endpoints in turn, the one that has answered most recently first, and return the answer.
+    def call(self, method: str, request: Message, reply: type[Reply], within_s: float) -> Reply:
+        """Call the endpoints in turn, beginning at ``_first``, and return the answer.
 
         Raises ``EtcdError``."""
-        first = self._first
-        for number in range(len(self._channels)):
+        first, last = self._first, len(self._channels) - 1
+        for number in range(last + 1):
             place = (first + number) % len(self._channels)
+            here_s = within_s if number == last else min(within_s, ELSEWHERE_S)
             try:
-                answer = self._at(self._channels[place], method, request, reply, within_s, streams)
+                answer = self._at(self._channels[place], method, request, reply, here_s)
             except grpc.RpcError as found:
                 error = _error(found, self.access.endpoints[place])
                 if not error.no_answer:
                     raise error from None
+                self._pass_over(place)
             except ValueError:
                 raise EtcdError("another thread has closed the connections to etcd", None) from None
             else:
@@ -227,28 +233,23 @@ class _Connections:
                 error = EtcdError(what, grpc.StatusCode.UNAVAILABLE)
         raise error
 
+    def _pass_over(self, place: int) -> None:
+        """Begin later calls and watches at another endpoint than this one, which has not answered."""
+        if self._first == place:
+            self._first = (place + 1) % len(self._channels)
+
     def _at(
-        self,
-        channel: grpc.Channel,
-        method: str,
-        request: Message,
-        reply: type[Reply],
-        within_s: float,
-        streams: bool,
+        self, channel: BoundedChannel, method: str, request: Message, reply: type[Reply], within_s: float
     ) -> Reply | None:
         """Call one endpoint. Log in again if the login has ended. Raises ``grpc.RpcError``.
 
         Returns None when a stream ends without an answer."""
-        path = f"/etcdserverpb.{method}"
-        serialize, deserialize = type(request).SerializeToString, reply.FromString
+        once = channel.unary_unary(f"/etcdserverpb.{method}", type(request).SerializeToString, reply.FromString)
         for logged_in in (False, True):
             metadata = self._metadata(channel, within_s)
             try:
-                if streams:
-                    call = channel.stream_stream(path, serialize, deserialize)
-                    return next(call(iter([request]), timeout=within_s, metadata=metadata), None)
-                once = channel.unary_unary(path, serialize, deserialize)
-                return once(request, timeout=within_s, metadata=metadata)
+                answer: Reply | None = once(request, timeout=within_s, metadata=metadata)
+                return answer
             except grpc.RpcError as error:
                 why = str(error.details())
                 if logged_in or not self.access.user or not any(text in why for text in _LOGIN_ENDED):
@@ -257,25 +258,45 @@ class _Connections:
         raise AssertionError
 
     def watch(self, request: pb.WatchRequest, seconds: float) -> Iterator[pb.WatchResponse]:
-        """Yield responses of the endpoint that has answered most recently. Raises ``grpc.RpcError``."""
-        channel = self._channels[self._first]
-        stopped = threading.Event()
+        """Yield the responses of the endpoint ``_first``, until the time is over. Raises ``EtcdError``."""
+        place = self._first
+        channel, endpoint = self._channels[place], self.access.endpoints[place]
+        stopped, silent = threading.Event(), threading.Event()
+        heard_at = time.monotonic()
+        replies: Any = None
 
         def requests() -> Iterator[pb.WatchRequest]:
             yield request
-            stopped.wait(seconds)  # the stream ends when its requests end
+            while not stopped.wait(BEAT_S):  # the stream ends when its requests end
+                if time.monotonic() > heard_at + SILENT_S:
+                    silent.set()
+                    replies.cancel()
+                    return
+                yield pb.WatchRequest(progress_request=pb.WatchProgressRequest())
 
         call = channel.stream_stream(
             "/etcdserverpb.Watch/Watch", pb.WatchRequest.SerializeToString, pb.WatchResponse.FromString
         )
-        replies = call(requests(), timeout=seconds, metadata=self._metadata(channel, CALL_S))
         try:
-            yield from replies
+            replies = call(requests(), timeout=seconds, metadata=self._metadata(channel, CALL_S))
+            for reply in replies:
+                heard_at = time.monotonic()
+                yield reply
+        except grpc.RpcError as found:
+            error = _error(found, endpoint)
+            if silent.is_set():
+                error = EtcdError(f"etcd at {endpoint}: the watch has no answers", grpc.StatusCode.DEADLINE_EXCEEDED)
+            elif found.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                return
+            if error.no_answer:
+                self._pass_over(place)
+            raise error from None
         finally:
             stopped.set()
-            replies.cancel()
+            if replies:
+                replies.cancel()
 
-    def _metadata(self, channel: grpc.Channel, within_s: float) -> tuple[tuple[str, str], ...]:
+    def _metadata(self, channel: BoundedChannel, within_s: float) -> tuple[tuple[str, str], ...]:
         if not self.access.user:
             return (_LEADER_NEEDED,)
         with self._lock:
@@ -290,12 +311,12 @@ class _Connections:
             return (_LEADER_NEEDED, ("token", self._token))
 
 
-def _channel(endpoint: str, access: EtcdAccess, most_bytes: int) -> grpc.Channel:
+def _channel(endpoint: str, access: EtcdAccess, most_bytes: int) -> BoundedChannel:
     options = (*_OPTIONS, ("grpc.max_receive_message_length", most_bytes))
     if access.ca_certificates is None:
-        return grpc.insecure_channel(endpoint, options=options)
+        return BoundedChannel(endpoint, grpc.insecure_channel(endpoint, options=options))
     credentials = grpc.ssl_channel_credentials(access.ca_certificates, access.private_key, access.certificate)
-    return grpc.secure_channel(endpoint, credentials, options=options)
+    return BoundedChannel(endpoint, grpc.secure_channel(endpoint, credentials, options=options))
 
 
 def _error(error: grpc.RpcError, endpoint: str) -> EtcdError:

@@ -1,0 +1,89 @@
+"""Calls and watches of an endpoint of etcd that is silent: they go on at another endpoint."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from itertools import islice
+from typing import Any
+
+import grpc
+import pytest
+
+from controller.store import etcd_client
+from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
+from controller.store.etcd_v3 import etcd_pb2 as pb
+from tests.support.waiting import DEADLINE_S
+from tests.support.wire.etcd import EtcdProcess
+
+
+class Silent(grpc.GenericRpcHandler):
+    """Member of etcd that creates watches, and answers nothing else until ``over``."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.calls: list[str] = []
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        self.calls.append(details.method)
+        return grpc.stream_stream_rpc_method_handler(self._answer, pb.WatchRequest.FromString, _bytes)
+
+    def _answer(self, requests: Iterator[pb.WatchRequest], _: grpc.ServicerContext) -> Iterator[pb.WatchResponse]:
+        if self.calls[-1].endswith("/Watch"):
+            next(requests)
+            yield pb.WatchResponse(created=True)
+        self.over.wait()
+
+
+def _bytes(message: pb.WatchResponse) -> bytes:
+    return message.SerializeToString()
+
+
+@contextmanager
+def silent() -> Iterator[tuple[Silent, str]]:
+    handler = Silent()
+    with ThreadPoolExecutor(4) as pool:
+        server = grpc.server(pool, handlers=[handler])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield handler, f"127.0.0.1:{port}"
+        finally:
+            handler.over.set()
+            server.stop(None).wait()
+
+
+def test_a_call_goes_on_at_the_next_endpoint_and_later_calls_begin_there(
+    etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_client, "ELSEWHERE_S", 0.05)
+    with silent() as (handler, address), closing(Etcd(EtcdAccess((address, etcd.endpoint)))) as client:
+        for _ in range(2):
+            assert client.get(prefix.encode(), DEADLINE_S) is None
+        assert handler.calls == ["/etcdserverpb.KV/Range"]
+
+
+def test_a_silent_watch_ends_and_the_next_one_begins_at_another_endpoint(
+    etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_client, "BEAT_S", 0.02)
+    monkeypatch.setattr(etcd_client, "SILENT_S", 0.1)
+    with silent() as (handler, address), closing(Etcd(EtcdAccess((address, etcd.endpoint)))) as client:
+        with pytest.raises(EtcdError, match=f"etcd at {address}: the watch has no answers") as error:
+            list(client.changes(prefix.encode(), 0, DEADLINE_S))
+        assert error.value.no_answer
+        etcd.put(f"{prefix}a", "1")
+        [event] = next(client.changes(prefix.encode(), 0, DEADLINE_S))[0]
+        assert event.kv.value == b"1"
+        assert handler.calls == ["/etcdserverpb.Watch/Watch"]
+
+
+def test_etcd_answers_what_a_watch_without_changes_asks(
+    etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_client, "BEAT_S", 0.02)
+    create = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=prefix.encode()))
+    with closing(Etcd(etcd.access)) as client:
+        replies = list(islice(client._connections.watch(create, DEADLINE_S), 4))
+    assert [reply.created for reply in replies] == [True, False, False, False]
+    assert not any(reply.canceled or reply.events for reply in replies)
