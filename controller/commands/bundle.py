@@ -1,4 +1,4 @@
-"""``signalbox support-bundle``: the facts about a controller that a ticket needs, in one file without secrets.
+"""``signalbox support-bundle``: collects facts about a controller for a ticket, in one file without secrets.
 
 In: the controller, and the files that the operator names. Out: a ``tar.gz`` that only its owner can read. It contains
 no file with a key, a token or a lease token, and ``without_secrets`` filters all other text. The bundle names the parts
@@ -38,7 +38,7 @@ from signalbox.files import write
 commands = typer.Typer()
 
 LOG_BYTES = 8 << 20
-"""Bytes at the end of a log that are included."""
+"""Number of bytes at the end of a log that are included."""
 SCRAPE_S = 10.0
 FOLDER = "signalbox"
 """Folder inside the bundle."""
@@ -51,10 +51,10 @@ _SECRETS = (
     re.compile(r"()\b[\w-]+\.[A-Za-z0-9_-]{43}(?![\w-])"),  # a lease token: uid and MAC
     re.compile(r"(?i)((?:token|request_id|password|secret)[\"']?\s*[=:]\s*[\"']?)[^\s\"',}]+"),
 )
-"""Patterns of secrets; the first group of a match is kept."""
+"""Patterns of secrets. A match is removed, except its first group."""
 
 Part = tuple[str, Callable[[], str]]
-"""File of the bundle, and the function that returns its text, or raises ``SignalboxError`` or ``OSError``."""
+"""Name of a file in the bundle, and function that returns its text, or raises ``SignalboxError`` or ``OSError``."""
 
 
 @commands.command("support-bundle", cls=ControllerCommand)
@@ -103,7 +103,7 @@ def support_bundle(
 
 
 def bundle(parts: Iterable[Part], tokens: Sequence[str] = ()) -> tuple[bytes, list[str]]:
-    """Return the ``tar.gz`` of the parts, and a text for each part that failed.
+    """Return the parts as a ``tar.gz``, and a text for each part that failed.
 
     ``tokens`` are removed from all parts."""
     packed, missing = io.BytesIO(), list[str]()
@@ -159,7 +159,7 @@ def _versions() -> str:
 
 
 def _used(settings: Config) -> dict[str, Any]:
-    """Return the settings with defaults; files with secrets appear as paths only."""
+    """Return all settings, including defaults. Of files with secrets, only the paths are included."""
     return settings.model_dump(mode="json")
 
 

@@ -1,7 +1,8 @@
-"""``signalbox state``: repairs or moves the saved state, in a state directory or in etcd, while no controller uses it.
+"""``signalbox state``: repairs or moves the saved state while no controller uses it.
 
-Operators drop jobs when a controller refuses to start with them, because a limit was lowered or because another version
-has other rules. Other records stay as they are, valid or not. An exported state can be imported into another store.
+The state is in a directory or etcd. If a controller refuses to start with some jobs, because a limit was lowered or its
+version has stricter checks, operators drop these jobs. All other records stay unchanged, even invalid ones. An exported
+state can be imported into another store.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def _size(saved: SavedState) -> str:
 
 
 def _fields(record: tuple[Key, str], measured: tuple[Key, str] | None) -> dict[str, Any]:
-    """Return the fields of a job from its record and from its measured links; unknown fields are None."""
+    """Return the fields of a job from its record and its measured links; None for unknown ones."""
     key, _ = record
     found: dict[str, Any] = dict.fromkeys(("job_id", "tenant", "register_time", "ranks", "virtual_links", "problem"))
     found["job_id"] = key.key

@@ -1,12 +1,13 @@
-"""Conversion of messages between processes to bytes and back.
+"""Conversion of the messages that processes exchange, to bytes and back.
 
-In: frozen messages of ``tables.messages`` and ``fabric.messages``. Out: a *packet*, MessagePack of a list of messages,
-each with the name of its class; or ``Refused`` for bytes that are no such packet. msgspec checks the type of every
-field. Two versions may be at the ends of a link: a message of an unknown type is ignored, and so is a field that a
-newer version has added. A field with a default may be absent. ``store.members.LINK_FORMATS`` says when that is not
-enough.
+In: frozen messages of ``tables.messages`` and ``fabric.messages``. Out: a *packet*: MessagePack of a list of messages,
+each with the name of its class. Bytes that are not a packet raise ``Refused``. msgspec checks the type of every field.
 
-msgspec has no tags for dataclasses, which the union types of rules need. Rules therefore have forms of their own.
+The ends of a link may have different versions. Messages of unknown types and unknown fields are ignored, and a field
+with a default may be absent. ``store.members.LINK_FORMATS`` says when this is not enough.
+
+The union types of rules need tags, which msgspec does not support for dataclasses. Rules are therefore converted to
+*forms*, msgspec structs of their own.
 """
 
 from __future__ import annotations
@@ -45,23 +46,23 @@ limited_log = LimitedLog(structlog.get_logger(__name__), period_s=60)
 MOST_BYTES = 64 << 20
 """Largest packet in bytes, enough for the rules of a switch with half a million flow entries."""
 USUAL_BYTES = 4 << 20
-"""Largest packet of several messages, in bytes."""
+"""Largest packet with several messages, in bytes."""
 
 
 class Refused(SignalboxError):
-    """The bytes are no packet, or the message is too large for one."""
+    """The bytes are not a packet, or a message is too large for a packet."""
 
 
 # ---- forms of rules
 
 
 Between = Callable[[], None]
-"""Function that a reader calls between the parts of a large message, so that other work can be done."""
+"""Function that is called between the parts of a large message, so that other work can be done."""
 _ENCODER = msgspec.msgpack.Encoder()
 
 
 class _Struct(msgspec.Struct, array_like=True, gc=False):
-    """Base of the forms: an array of the fields."""
+    """Base class of the forms, which are packed as arrays of their fields."""
 
 
 class _Action(NamedTuple):
@@ -88,7 +89,8 @@ class _Group(_Struct, tag="group"):
     group_id: int
     kind: Literal["select", "fast_failover", "other"]
     buckets: msgspec.Raw
-    """Tuple of ``_Bucket``; groups to many destinations have the same one, which is converted once."""
+    """Tuple of ``_Bucket``, packed separately: groups to many destinations share the same tuple, which is converted
+    only once."""
     distance: int
 
 
@@ -111,7 +113,7 @@ class _SwitchRules(_Struct):
     rules: tuple[_Rule, ...]
     foreign: int
     foreign_keys: tuple[int, ...] | None
-    """Hashes of ``HashedKeys``; None for no keys."""
+    """Hashes of ``HashedKeys``; None if there are no keys."""
     is_partial: bool
 
 
@@ -129,14 +131,14 @@ class _InstallStage(_Struct):
     change_id: int
     name: str
     mods: dict[Dpid, msgspec.Raw]
-    """Changes of each switch, which are read one switch at a time: reading all together may take half a second."""
+    """Changes by switch. They are read one switch at a time, since reading all together may take half a second."""
     pause_s: float
 
 
 _MODS = msgspec.msgpack.Decoder(tuple[_Mod, ...])
 _BUCKETS = msgspec.msgpack.Decoder(tuple[_Bucket, ...])
 _packed: dict[int, tuple[tuple[Bucket, ...], msgspec.Raw]] = {}
-"""Bytes of tuples of buckets, by the identity of the tuple: hashing a tuple takes as long as writing it."""
+"""Bytes of tuples of buckets, by the identity of the tuple, because hashing a tuple takes as long as packing it."""
 MOST_PACKED = 1 << 10
 
 
@@ -266,26 +268,26 @@ _FORMS: Mapping[type, tuple[type, Callable[[Any], Any], Callable[[Any, Between],
     StageDone: (_StageDone, _stage_done, _read_stage_done),
     InstallStage: (_InstallStage, _install_stage, _read_install_stage),
 }
-"""Form of each message that contains rules, and the conversions to it and from it."""
+"""Form of each type of message that contains rules, and the functions that convert to the form and back."""
 
 
 # ---- packets
 
 Packed = msgspec.Raw
-"""Message in a packet."""
+"""Packed message, a part of a packet."""
 
 _PACKET = msgspec.msgpack.Decoder(tuple[tuple[str, msgspec.Raw], ...])
 
 
 def pack(message: object) -> Packed:
-    """Return the message as a part of a packet. Raises ``Refused`` when it is too large."""
+    """Return the message as a part of a packet. Raises ``Refused`` if it is too large."""
     _, to_form, _ = _FORMS.get(type(message), (None, None, None))
     data = _ENCODER.encode((type(message).__name__, to_form(message) if to_form else message))
     return msgspec.Raw(_within_limit(data, type(message).__name__))
 
 
 def first_ones(messages: Iterable[Packed]) -> int:
-    """Return how many of the first messages fit into a packet of ``USUAL_BYTES``; at least one."""
+    """Return how many messages, from the first on, fit into a packet of ``USUAL_BYTES``; at least one."""
     count = size = 0
     for each in messages:
         size += len(each)
@@ -296,7 +298,7 @@ def first_ones(messages: Iterable[Packed]) -> int:
 
 
 def packet(messages: Iterable[Packed]) -> bytes:
-    """Return one packet with these messages, in order. Raises ``Refused`` when it is too large."""
+    """Return a packet with these messages, in order. Raises ``Refused`` if it is too large."""
     return _within_limit(_ENCODER.encode(list(messages)), "a packet")
 
 
@@ -316,7 +318,7 @@ class Reader:
             self._decoders[kind.__name__] = msgspec.msgpack.Decoder(form).decode, read
 
     def read(self, data: bytes, between: Between = lambda: None) -> list[Any]:
-        """Return the messages in a packet, with None for those of unknown types. Raises ``Refused`` for other bytes."""
+        """Return the messages in a packet, with None for each of unknown type. Raises ``Refused`` for other bytes."""
         if len(data) > MOST_BYTES:
             raise Refused(f"a packet has {len(data)} bytes; at most {MOST_BYTES} are read")
         name = "a packet"

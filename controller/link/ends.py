@@ -1,7 +1,7 @@
-"""Ends of a link: packets to and from one southbound, on the side of the control loop.
+"""Ends of links on the side of the control loop: packets to and from one southbound.
 
 In: commands, and packets of the southbound. Out: packets for the southbound, and messages for the router. Each
-connection has a number, so that a packet from before a break has no effect.
+connection has a number, so that packets from before a break have no effect.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _SESSIONS = itertools.count(1)
 class LinkEnd:
     """Link to one southbound, from ``begin`` to ``close``.
 
-    ``write``: queues a packet; any thread calls it. ``probe_key`` and ``known``: see ``Welcome``. ``member``: see
-    ``End``. ``form``: format of the packets. ``same_clock``: whether the southbound has the monotonic clock of this
-    machine."""
+    ``write``: queues a packet; called by any thread. ``probe_key`` and ``known``: see ``Welcome``. ``member``: see
+    ``End``. ``form``: format of the packets. ``same_clock``: whether the southbound uses this machine's monotonic
+    clock."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class LinkEnd:
             del waiting[:count]
 
     def received(self, data: bytes | None) -> None:
-        """Handle a packet. One thread calls this. Raises ``Refused`` for bytes that are no packet.
+        """Handle a packet. Called by one thread. Raises ``Refused`` for bytes that are not a packet.
 
-        ``data``: None when the southbound cannot read a packet of this process, which also raises ``Refused``."""
+        ``data``: None if the southbound cannot read a packet of this process; this also raises ``Refused``."""
         if data is None:
             raise Refused("the southbound cannot read a packet of this process")
         report, *messages = FROM_SOUTHBOUND.read(data) or [None]
@@ -84,7 +84,7 @@ class LinkEnd:
 
 
 def _moved(message: FromSwitches, by_s: float) -> FromSwitches:
-    """Return the message with its times moved."""
+    """Return the message with its times converted from the southbound's clock to this machine's."""
     match message:
         case Counters():
             return replace(message, at=message.at + by_s, due=None if message.due is None else message.due + by_s)

@@ -11,7 +11,7 @@ from controller.tables.messages import FromSwitches, ToSwitches
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """First command of each connection: the southbound announces its switches again, as if they had just connected."""
+    """First command of each connection. The southbound then announces its switches as if they had just connected."""
 
     session: int
     """Number of the connection, which the southbound repeats in every ``Report``."""
@@ -27,7 +27,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Number of messages of this connection that the control loop has taken so far."""
+    """Command that says how many messages of this connection the control loop has taken so far."""
 
     count: int
 
@@ -38,7 +38,7 @@ class Report:
 
     session: int
     at: float
-    """Monotonic time in seconds at which the packet was made, by the clock of the times in its messages."""
+    """Time at which the packet was made, in seconds of the monotonic clock that its messages use."""
 
 
 FROM_SOUTHBOUND = Reader(Report, FromSwitches)

@@ -1,15 +1,16 @@
-"""Routing between the control loop and several southbounds, of which each holds some of the switches.
+"""Routing between the control loop and several southbounds, each of which is the holder of some switches.
 
-In: commands of the control loop, and messages of southbounds. Out: each command to the southbound that holds its
-switch, and messages as if there were one southbound only. A southbound holds a switch from its ``SwitchConnected`` on,
-whose generation id is that of an assignment.
+In: commands of the control loop, and messages of southbounds. Out: each command to the holder of its switch, and
+messages as if there were only one southbound. A southbound becomes the holder of a switch with a ``SwitchConnected``
+that has the generation id of an assignment.
 
-A switch that lost its holder, or whose southbound is lost, stays with the control loop for ``grace_s``
-seconds. If another southbound gets it meanwhile, the loop sees ``SwitchMoved``: no route moves, and the rules are read
-again. Its open changes count as timed out. ``SwitchLeft`` of a southbound that lives has an effect at once.
+When a southbound is lost, or stops being the holder of a switch, the control loop is not told for ``grace_s`` seconds.
+If another southbound becomes the holder meanwhile, the loop receives ``SwitchMoved``: no route changes, and the rules
+are read again. Changes under way count as timed out. When a switch disconnects from its holder, the loop is told at
+once.
 
-A stage is divided among the southbounds, and into parts of limited size. The results that are reported first for each
-part are joined, because the loop continues without switches that are not in the first report.
+A stage is divided among the southbounds, and into parts of limited size. The first reports about all parts are joined
+to one, because the loop does not wait for switches that are missing in the first report.
 """
 
 from __future__ import annotations
@@ -52,40 +53,41 @@ from controller.tables.messages import (
 from controller.tables.rules import GroupRule, RuleMod, Stage
 
 HANDED_OVER_S = 3.0
-"""Seconds beyond the grace within which the next holder of a switch has claimed it."""
+"""Seconds, in addition to ``grace_s``, in which the next holder of a switch must have claimed it."""
 ANSWER_S = 2.0
-"""Seconds beyond the barrier time-out after which a southbound has not answered a stage."""
+"""Seconds, in addition to the barrier time-out, after which a stage without an answer of a southbound has timed out."""
 MOST_CHANGES = 50_000
 """Largest number of changes in a part of a stage, counting buckets: 4 MB, or two seconds of work at the southbound.
 
 A part has at least one switch."""
 PART_BITS = 40
-"""Bits of the number of a stage in the number of its part; the number of the part is above."""
+"""Number of bits of a part's number that contain the number of the stage; higher bits contain the number of the
+part."""
 TIMED_OUT = SwitchResult(timed_out=True)
 
 
 class End(Protocol):
-    """Southbound, as the control loop's process sees it. ``member``: name and id of its member, as NAME/ID."""
+    """The control loop's view of a southbound. ``member``: its member, as NAME/ID."""
 
     member: str
 
     def send(self, commands: Iterable[ToSwitches]) -> None:
-        """Queue the commands, in order; never waits."""
+        """Queue the commands, in order, without waiting."""
 
 
 @dataclass(slots=True)
 class _Stage:
-    """State of a stage that some switch has not answered."""
+    """State of a stage that not all switches have answered."""
 
     change_id: int
     until: float
-    """Monotonic time in seconds at which the remaining switches count as timed out, unless something is reported."""
+    """Monotonic time in seconds at which the remaining switches count as timed out. Each report moves it."""
     parts: dict[End, set[Dpid]]
     """Switches without a result, by southbound."""
     silent: set[tuple[End, int]] = field(default_factory=set)
-    """Southbounds, and numbers of their parts, that have not reported yet."""
+    """Parts, as (southbound, number of the part), about which no report has arrived."""
     is_reported: bool = False
-    """Whether the control loop has had a report."""
+    """Whether a report was passed to the control loop."""
     results: dict[Dpid, SwitchResult] = field(default_factory=dict)
     """Results that were not reported to the control loop yet."""
 
@@ -95,7 +97,7 @@ def _size(mod: RuleMod) -> int:
 
 
 class _Mark:
-    """Backlog of one message, which calls ``done`` when the control loop takes the message."""
+    """Object in the place of a backlog, which calls ``done`` when the control loop takes the message."""
 
     def __init__(self, done: Callable[[], None]) -> None:
         self.take = done
@@ -104,10 +106,10 @@ class _Mark:
 
 
 class Router:
-    """Outbox of the control loop, and the other end of several southbounds. Any thread may call any method.
+    """Router between the control loop and its southbounds. Any thread may call any method.
 
-    ``put``: takes a message for the control loop, and perhaps an object that counts it. ``is_assigned``: whether a
-    member may have claimed a switch with a generation id. ``clock``: monotonic seconds."""
+    ``put``: queues a message for the control loop; an optional second argument counts it. ``is_assigned``: returns
+    whether a member may have claimed a switch with a generation id. ``clock``: returns monotonic seconds."""
 
     def __init__(
         self,
@@ -126,18 +128,19 @@ class Router:
         self._ends: dict[End, None] = {}
         self._holders: dict[Dpid, End] = {}
         self._generations: dict[Dpid, int] = {}
-        """Largest generation id of the claims of each switch."""
+        """Largest generation id with which each switch was claimed."""
         self._leaving: dict[Dpid, tuple[float, SwitchLeft | MastershipLost]] = {}
-        """Switches without a holder that the loop still has: when it loses them, and how."""
+        """Switches without a holder, of which the control loop is not told yet: when it will be told, and the
+        message."""
         self._links: dict[PortRef, PortRef] = {}
-        """Links as the loop knows them, by their first port."""
+        """Links that the control loop knows: second port by first port."""
         self._stages: dict[int, _Stage] = {}
         self._learning = PollLearning(frozenset())
         self._in_reach: dict[End, frozenset[Dpid]] = {}
         self.refused: Counter[str] = Counter()
-        """Number of claims and writes that switches refused for another master, by ``End.member``."""
+        """Number of claims and writes that switches have refused because of another master, by ``End.member``."""
         self.changed: Callable[[], None] = lambda: None
-        """Called by a thread when ``in_reach`` has changed; must not wait."""
+        """Function that a thread calls when ``in_reach`` has changed. It must not wait."""
 
     @property
     def linked(self) -> frozenset[str]:
@@ -147,7 +150,7 @@ class Router:
 
     @property
     def in_reach(self) -> dict[Dpid, list[str]]:
-        """Members that each switch is connected to."""
+        """Members to which each switch is connected, as in ``End.member``."""
         found: defaultdict[Dpid, list[str]] = defaultdict(list)
         with self._lock:
             for end, dpids in self._in_reach.items():
@@ -158,7 +161,9 @@ class Router:
     # ---- commands
 
     def send(self, commands: Iterable[ToSwitches]) -> None:
-        """Send each command to the southbound of its switch, or to all. The control loop calls this every turn."""
+        """Send each command to the holder of its switch, or to all southbounds.
+
+        The control loop calls this every turn."""
         with self._lock:
             self._expire()
             groups: defaultdict[End, list[ToSwitches]] = defaultdict(list)
@@ -207,13 +212,13 @@ class Router:
     # ---- southbounds
 
     def add(self, end: End) -> None:
-        """Use a southbound, which announces its switches next."""
+        """Use a newly linked southbound, which announces its switches next."""
         with self._lock:
             self._ends[end] = None
             end.send([self._learning])
 
     def remove(self, end: End) -> None:
-        """Stop using a southbound that is lost."""
+        """Stop using a southbound whose link is broken."""
         with self._lock:
             self._ends.pop(end, None)
             self._in_reach.pop(end, None)
@@ -222,10 +227,11 @@ class Router:
                 self._release(dpid, SwitchLeft(dpid))
 
     def received(self, end: End, messages: Collection[FromSwitches], taken: Callable[[], None]) -> None:
-        """Handle messages of a southbound. Messages about switches that it does not hold are dropped.
+        """Handle messages of a southbound. Messages about switches of which it is not the holder are dropped.
 
-        ``taken``: called by a thread once the control loop has taken them. Raises ``Refused`` for a generation id that
-        no assignment has, as far as is known here: the southbound may announce its switches over another link."""
+        ``taken``: called by a thread when the control loop has taken the messages. Raises ``Refused`` for a generation
+        id without an assignment, as far as this process knows; the southbound may announce its switches again over a
+        new link."""
         for message in messages:
             if isinstance(message, SwitchConnected | SwitchMoved):
                 self._refuse_invented(end, message)
@@ -244,13 +250,13 @@ class Router:
             raise Refused(f"{what}, which is not assigned to it")
 
     def _shown(self, end: End, message: FromSwitches) -> Iterator[FromSwitches]:
-        """Yield the messages that the control loop gets in place of this one."""
+        """Yield the messages to pass to the control loop in place of this one."""
         if isinstance(message, MastershipLost) and message.refused:
             self.refused[end.member] += 1
         match message:
             case SwitchConnected(dpid, name, ports, generation) | SwitchMoved(dpid, name, ports, generation):
                 if generation < self._generations.get(dpid, 0):
-                    return  # the southbound was paused, and does not know yet that another one holds the switch
+                    return  # the southbound was paused, and does not know the new holder yet
                 self._generations[dpid] = generation
                 before, left = self._holders.get(dpid), self._leaving.pop(dpid, None)
                 if before not in (None, end):
@@ -307,7 +313,7 @@ class Router:
                 yield message
 
     def _release(self, dpid: Dpid, message: SwitchLeft | MastershipLost) -> None:
-        """Give another southbound time to get the switch, before the control loop loses it."""
+        """Delay the loss of a switch, so that another southbound may become its holder before the loop is told."""
         del self._holders[dpid]
         self._leaving[dpid] = self._clock() + self._grace_s + HANDED_OVER_S, message
         self._abandon(dpid)
@@ -338,7 +344,7 @@ class Router:
         self._report(stage)
 
     def _abandon(self, dpid: Dpid) -> None:
-        """Count the changes of a switch that are under way as timed out."""
+        """Count changes under way on a switch as timed out."""
         for stage in list(self._stages.values()):
             for dpids in stage.parts.values():
                 if dpid in dpids:
@@ -347,7 +353,7 @@ class Router:
             self._report(stage)
 
     def _report(self, stage: _Stage) -> None:
-        """Report the results to the control loop, once each southbound has reported or has nothing left to report."""
+        """Report results to the control loop, unless a southbound with missing results has not reported at all."""
         stage.parts = {end: dpids for end, dpids in stage.parts.items() if dpids}
         stage.silent = {(end, part) for end, part in stage.silent if end in stage.parts}
         if stage.silent:
@@ -361,7 +367,7 @@ class Router:
     # ---- links between switches of several southbounds
 
     def _pass_on(self, end: End, message: ProbesHeard) -> None:
-        """Pass probes to the holders of the switches that sent them, perhaps to the southbound that reports them."""
+        """Pass reported probes to the holders of the switches that sent them, which may be the reporting southbound."""
         heard = [probe for probe in message.probes if self._holders.get(probe.dst.dpid) is end]
         alive = frozenset(dpid for dpid in message.alive if self._holders.get(dpid) is end)
         for other in self._ends:
@@ -370,7 +376,7 @@ class Router:
                 other.send([ProbesHeard(probes, alive)])
 
     def _expect_links(self, dpid: Dpid) -> None:
-        """Have the links of a moved switch watched again: probes over them were not reported during the move."""
+        """Make southbounds watch the links of a moved switch again, whose probes were not reported during the move."""
         links = [link for link in self._links.items() if dpid in (link[0].dpid, link[1].dpid)]
         for end in self._ends:
             own = tuple(link for link in links if self._holders.get(link[0].dpid) is end)
@@ -379,9 +385,9 @@ class Router:
                 end.send([ExpectLinks(own, known)])
 
     def _forget_links(self, dpid: Dpid, at: PortRef | None = None) -> None:
-        """Forget the links of a switch, or of one port, and let other southbounds find their links to it again.
+        """Forget the links of a switch, or of one port. Let other southbounds probe their links to it again.
 
-        The southbound of the switch forgets its own links by itself."""
+        The holder of the switch forgets the links by itself."""
         own, again = self._holders.get(dpid), defaultdict[End, set[PortRef]](set)
         for src, dst in list(self._links.items()):
             if at in (src, dst) or (at is None and dpid in (src.dpid, dst.dpid)):

@@ -1,10 +1,10 @@
-"""The edge to Prometheus and to the log.
+"""Observability: the edge to Prometheus and to the log.
 
-In: the published ``Status``. Out: ``/metrics`` over HTTP; log lines on stderr. Nothing here counts or times anything:
-the module that measures a duration adds it to a frozen histogram, which is published on the status board.
+In: the published ``Status``. Out: ``/metrics`` over HTTP; log lines on stderr. This package measures nothing itself:
+counts and frozen histograms of durations come from the status board, where other modules publish them.
 
 - ``families``: the list of all metrics. ``shapes``: their types. ``samples``: their values, computed from the status.
 - ``exposition``: the text of all metrics.
 - ``metrics``: the HTTP server.
-- ``logs``: the one place that configures logging.
+- ``logs``: configures logging.
 """

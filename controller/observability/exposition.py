@@ -1,9 +1,11 @@
 """Writer of metrics in Prometheus' text format, version 0.0.4.
 
 The format is described at https://prometheus.io/docs/instrumenting/exposition_formats/. In: the ``StatusBoard``. Out:
-the text of all ``FAMILIES``. At each scrape the client library of Prometheus makes an object of every sample, and
-formats and escapes its labels. With tens of thousands of series that takes seven times the CPU time of this writer
-(``python -m benchmarks scrapes``). This writer formats labels once and reuses them at the next scrape.
+the text of all ``FAMILIES``.
+
+This writer formats and escapes labels once, and reuses them at later scrapes. The client library of Prometheus makes an
+object of every sample and formats its labels at each scrape, which with tens of thousands of series takes seven times
+the CPU time (``python -m benchmarks scrapes``).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from controller.status import StatusBoard
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SPARE = 1000
-"""Formatted labels are dropped when there are more than twice as many as present series, plus this number."""
+"""Number of formatted labels, in addition to twice the number of present series, above which old ones are dropped."""
 
 Labels = tuple[str, ...]
 
@@ -100,7 +102,7 @@ def _escaped(text: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number as text: an integer exactly, any other number in the shortest form that parses to it."""
+    """Return a number as text: an integer exactly, any other number in the shortest form with the same value."""
     if isinstance(value, int):
         return str(int(value))  # also for a bool
     value = float(value)
@@ -108,9 +110,9 @@ def _number(value: float) -> str:
 
 
 def _with_unique_names(fabric: Fabric) -> Fabric:
-    """Return the fabric with unique switch names: switches that share a name get their dpid as a suffix.
+    """Return the fabric with unique switch names. Switches that share a name get their dpid as a suffix.
 
-    Otherwise two series would become one."""
+    Otherwise their series would have the same labels."""
     count = Counter(switch.name for switch in fabric.switches.values())
     if max(count.values(), default=0) <= 1:
         return fabric
@@ -124,7 +126,8 @@ def _with_unique_names(fabric: Fabric) -> Fabric:
 def _names_of_down(fabric: Fabric, down: Mapping[PartKey, Part]) -> dict[PartKey, Labels]:
     """Return the switch names of each part that is down.
 
-    A connected switch has its name in ``fabric``. Any other name that is not unique gets the dpid as a suffix."""
+    The name of a connected switch is that in ``fabric``. Any other name that is not unique gets the dpid as a
+    suffix."""
     count = Counter(switch.name for switch in fabric.switches.values())
     count.update(part.name for part in down.values() if part.kind is PartKind.SWITCH)
 
@@ -137,7 +140,7 @@ def _names_of_down(fabric: Fabric, down: Mapping[PartKey, Part]) -> dict[PartKey
 
 
 def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:
-    """Return labels and capacity of all links, named as by ``Fabric.link_name``, in one pass.
+    """Return labels and capacity of all links, with the names of ``Fabric.link_name``, in one pass.
 
     Several addresses behind one port share the link of the first address."""
     links: dict[LinkId, tuple[LinkLabels, float]] = {}

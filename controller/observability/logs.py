@@ -1,7 +1,7 @@
 """Configuration of logging: format and destination of all log lines.
 
-All lines go to stderr, so that stdout stays free for answers. The controller's lines come from structlog, lines of
-libraries from the standard library; both pass the same handler and look the same.
+All lines go to stderr, so that stdout stays free for answers. The controller logs with structlog, and libraries with
+the standard library. Both use the same handler, and their lines look the same.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from structlog.typing import EventDict, Processor
 
 from signalbox.errors import legible
 
-# Loggers whose INFO lines repeat what the controller's own lines say better.
+# Loggers whose INFO lines only repeat the controller's own lines.
 QUIET_LOGGERS = ("ryu", "os_ken", "eventlet", "grpc", "asyncio")
 
 
 def configure(*, json: bool = False, level: str = "info") -> None:
     """Configure logging, in place of any earlier configuration.
 
-    ``json``: one JSON object per line; otherwise colours on a terminal and key=value elsewhere. ``level``: debug, info,
-    warning or error."""
+    ``json``: whether each line is a JSON object; if not, lines have colours on a terminal, and key=value elsewhere.
+    ``level``: debug, info, warning or error."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -64,10 +64,9 @@ def _renderers(json: bool) -> list[Processor]:
 
 
 def _legible(_logger: object, _method: str, line: EventDict) -> EventDict:
-    """Escape the characters that control a terminal: names come from switches and from clients.
+    """Escape characters that control a terminal, because switches and clients choose names.
 
-    Lines of a traceback are left to the renderer. A list is written with commas, without Python's brackets and
-    quotes."""
+    Tracebacks are not changed. A list is written with commas, without Python's brackets and quotes."""
     for key, value in line.items():
         if isinstance(value, list | tuple | set | frozenset) and key != "exc_info":
             line[key] = legible(", ".join(map(str, value)))

@@ -1,6 +1,6 @@
 """Metrics server for Prometheus: the metrics of ``families``, computed from the published ``Status`` at each scrape.
 
-In: the ``StatusBoard``; the certificate when TLS is configured. Out: ``/metrics`` over HTTP.
+In: the ``StatusBoard``; the certificate, if TLS is configured. Out: ``/metrics`` over HTTP.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
-"""Log of events that clients can cause any number of times."""
+"""Log for events that clients can cause any number of times."""
 
 SILENT_S = 10.0
 """Seconds of silence after which a client is disconnected."""
@@ -52,7 +52,8 @@ _WHY = {
 class _Client:
     """Connection of a client.
 
-    ``has_requested``: whether the request is complete. ``ended``: whether the connection no longer occupies a place."""
+    ``has_requested``: whether the request has arrived completely. ``ended``: whether the connection has freed its
+    place."""
 
     sock: socket.socket
     address: tuple[Any, ...]
@@ -64,9 +65,9 @@ class _Client:
 class _Server(ThreadingWSGIServer):
     """Server with a thread per connection, and at most ``most`` connections.
 
-    A further connection takes the place of another (``displaced``) or is closed, so that a scrape succeeds whoever
-    occupies the other places. The library's own TLS would do the handshake in the accepting thread, where one silent
-    client would lock out all others."""
+    A further connection takes the place of another (``displaced``) or is closed, so that a scrape succeeds even if
+    other clients occupy many places. The TLS handshake is not done in the accepting thread, as by the library, because
+    there a silent client would lock out all others."""
 
     tls: TlsContext
     board: StatusBoard
@@ -120,7 +121,7 @@ class _Server(ThreadingWSGIServer):
         super().shutdown_request(request)
 
     def _shakes_hands(self, client: _Client, context: ssl.SSLContext, address: Any) -> bool:
-        """Perform the TLS handshake; count and log a failure, and return whether it succeeded.
+        """Perform the TLS handshake. Count and log a failure, and return whether the handshake has succeeded.
 
         Raises ``OSError`` for a client that sends nothing, as port scanners do, and for a client that the server
         disconnects meanwhile."""
@@ -140,11 +141,11 @@ class _Server(ThreadingWSGIServer):
         return True
 
     def mark_requested(self) -> None:
-        """Record that the request of this thread's client is complete, so that the client keeps its place."""
+        """Record that this thread's client has sent its request, so that the client keeps its place."""
         self._of_thread.client.has_requested = True
 
     def service_actions(self) -> None:
-        """End clients that have taken too long; called every half second."""
+        """End clients that have taken too long. Called every half second."""
         limited_log.summarise()
         with self._lock:
             late = [client for client in self._clients.values() if time.monotonic() > client.since + MOST_S]
@@ -159,16 +160,16 @@ class _Server(ThreadingWSGIServer):
             raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Log a client that disconnects during its answer at level debug; the default prints a traceback for each."""
+        """Log at level debug that a client has disconnected during its answer; by default a traceback is printed."""
         log.debug("metrics client failed", peer=client_address[0], exc_info=True)
 
 
 def displaced(places: Sequence[_Client], newcomer: _Client) -> _Client | None:
-    """Return the client whose place a newcomer takes when all are occupied, or None to refuse the newcomer.
+    """Return the client whose place a newcomer takes when all places are occupied; None to refuse the newcomer.
 
-    The result is a client of the address with most places. A client without a complete request gives way to newcomers
-    from its own address and from addresses with fewer places. A client with a complete request gives way only to
-    newcomers from addresses with at least two places fewer. ``places``: clients that have not ended."""
+    The result is a client of the address with most places. A client without a complete request gives its place to
+    newcomers from the same address or from one with fewer places. A client with a complete request gives its place only
+    to newcomers from an address with at least two fewer places. ``places``: clients that have not ended."""
     held = Counter(client.address[0] for client in places)
     own = held[newcomer.address[0]]
 
@@ -206,8 +207,7 @@ def _break_off(client: _Client) -> None:
 class _ToClient(io.BufferedIOBase):
     """Output stream to a client.
 
-    wsgiref prints a traceback for TLS errors, but not for ``BrokenPipeError``. Therefore TLS errors become
-    ``BrokenPipeError``."""
+    TLS errors are raised as ``BrokenPipeError``, for which wsgiref prints no traceback."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -229,11 +229,11 @@ class _Handler(WSGIRequestHandler):
         self.wfile = _ToClient(self.connection)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Log nothing: scrapes are no events."""
+        """Log nothing, because scrapes are frequent."""
 
 
 class MetricsServer:
-    """Server of ``/metrics`` in separate threads; it adds the process's memory and CPU time.
+    """Server of ``/metrics`` in separate threads. It also exports the process's memory and CPU time.
 
     ``tls``: context of new connections."""
 
@@ -253,7 +253,7 @@ class MetricsServer:
         self._running: tuple[WSGIServer, Thread] | None = None
 
     def start(self) -> int:
-        """Start serving, and return the port. Raises ``InvalidInput`` when the address cannot be listened on."""
+        """Start serving, and return the port. Raises ``InvalidInput`` if the server cannot listen on the address."""
         host, port = self._config.host, self._config.port
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -277,8 +277,8 @@ class MetricsServer:
     def _answered(self, mark_requested: Callable[[], None]) -> Any:
         """Return the WSGI application.
 
-        Scrapes are rendered one at a time, so that all scrapes together use no more of the interpreter than one scrape.
-        Compression releases the interpreter."""
+        Only one scrape at a time is rendered, so that scrapes leave the interpreter to other threads. They are
+        compressed at the same time, which does not need the interpreter."""
         rendering = Lock()
 
         def answer(environ: Any, start_response: Any) -> list[bytes]:
@@ -298,7 +298,7 @@ class MetricsServer:
         return answer
 
     def stop(self) -> None:
-        """Stop, and return when the port is free again; without ``start`` it does nothing."""
+        """Stop, and return when the port is free again. Does nothing without ``start``."""
         if self._running:
             server, thread = self._running
             self._running = None

@@ -33,8 +33,7 @@ def link_capacity(snapshot: Snapshot) -> Iterator[Sample]:
 def link_bytes(snapshot: Snapshot) -> Iterator[Sample]:
     """Yield the bytes of each link whose counters are up to date.
 
-    A counter that is not read for a while and then catches up would look like an idle link, then like a link above its
-    capacity."""
+    If a counter were not read for a while, its link would first seem idle, and then seem to exceed its capacity."""
     late = snapshot.status.late_ports(snapshot.now)
     for link_id, link in snapshot.status.links.items():
         if link_id in snapshot.links and link_id.dpid not in late:
@@ -58,7 +57,7 @@ def refused_packets(snapshot: Snapshot) -> Iterator[Sample]:
 def dropped_packets(snapshot: Snapshot) -> Iterator[Sample]:
     """Yield the dropped packets by kind.
 
-    Every kind has a series from the first reading, because an increase needs the 0 before it."""
+    Every kind has a series from the first reading on, because an increase can only be seen after a 0."""
     fabric = snapshot.status.fabric
     for dpid, packets in snapshot.status.dropped_packets.items():
         if dpid in fabric.switches:
@@ -75,7 +74,7 @@ def table_max_entries(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def _of_tables(snapshot: Snapshot, value: Callable[[TableUse], int | None]) -> Iterator[Sample]:
-    """Yield values of tables; a value that the switch does not report has no series."""
+    """Yield values of tables. A value that the switch does not report has no series."""
     for dpid, switch in snapshot.status.switches.items():
         for use in switch.tables:
             if (known := value(use)) is not None:
@@ -83,13 +82,13 @@ def _of_tables(snapshot: Snapshot, value: Callable[[TableUse], int | None]) -> I
 
 
 def refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield refusals by reason; every reason has a series, because an increase needs the 0 before it."""
+    """Yield refusals by reason. Every reason has a series, because an increase can only be seen after a 0."""
     for reason in get_args(RefusalReason):
         yield (reason,), snapshot.status.refused_connections.get(reason, 0)
 
 
 def alarms(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield the active alarms by kind; every kind has a series, so that a brief alarm shows in a sum over time."""
+    """Yield the numbers of alarms by kind. Every kind has a series, so that a sum over time shows a brief alarm."""
     active = Counter(alarm.kind for alarm in snapshot.status.alarms.values() if not alarm.silence)
     for kind in AlarmKind:
         yield (kind.value, severity(kind)), active[kind]
@@ -101,7 +100,9 @@ def silenced_alarms(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def jobs(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield the jobs by state; every state has a series, because an alerting rule on ``pending`` needs the 0."""
+    """Yield the numbers of jobs by state.
+
+    Every state has a series, because an alerting rule on ``pending`` needs the 0."""
     states = Counter(job.state for job in snapshot.status.jobs.values())
     for state in get_args(JobState):
         yield (state,), states[state]
@@ -143,7 +144,7 @@ def demand_source(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def membership(snapshot: Snapshot) -> tuple[Membership, ...]:
-    """Return the membership of this controller; nothing where the state is not in etcd."""
+    """Return the membership of this controller; empty if the state is not in etcd."""
     return (snapshot.board.membership,) if snapshot.board.membership else ()
 
 
@@ -201,10 +202,10 @@ def if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], in
 
 
 def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield 1 for each switch that is up, 0 for each switch that is down.
+    """Yield 1 for each switch that is up, and 0 for each that is down.
 
-    Switches of the extension, such as optical switches, are not part of the fabric. If a switch of the extension and a
-    switch of the fabric share a name, the name of the extension's switch is made unique."""
+    Switches of the extension, such as optical switches, do not belong to the fabric. If one has the name of a switch of
+    the fabric, its own name is made unique."""
     status = snapshot.status
     up = dict.fromkeys((switch.name for switch in status.fabric.switches.values()), 1)
     up |= {snapshot.down_names[key][0]: 0 for key, part in status.down_parts.items() if part.kind is PartKind.SWITCH}
@@ -215,7 +216,7 @@ def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def link_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield 1 for each link between switches that is up, 0 for each link that is down.
+    """Yield 1 for each link between switches that is up, and 0 for each that is down.
 
     A cable has a series for each direction. A circuit has a series only while it exists."""
     for labels, _ in snapshot.links.values():
@@ -227,7 +228,7 @@ def link_up(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def switch_drained(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield the drained switches, named as by ``switch_up``."""
+    """Yield the drained switches, with the names of ``switch_up``."""
     status = snapshot.status
     for switch in status.fabric.switches.values() if status.drained else ():
         if switch_key(switch.dpid) in status.drained:
@@ -238,7 +239,7 @@ def switch_drained(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def link_drained(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield the drained links, named as by ``link_up``."""
+    """Yield the drained links, with the names of ``link_up``."""
     status = snapshot.status
     for link_id, (labels, _) in snapshot.links.items() if status.drained else ():
         if link_id in status.drained:
@@ -249,9 +250,9 @@ def link_drained(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def host_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield 1 for each host that is up, 0 for each host that is down, with the name of its switch.
+    """Yield 1 for each host that is up, and 0 for each that is down, with the name of its switch.
 
-    Only hosts that a job or the inventory names are included, once they were seen or declared."""
+    Only hosts that a job or the inventory names are included, from when they are first seen or declared."""
     status = snapshot.status
     for key in status.named_hosts:
         if key in status.down_parts:

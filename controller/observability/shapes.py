@@ -1,6 +1,6 @@
 """Types of metrics, and constructors for families with one value per item.
 
-In: a ``Snapshot``, which is made for each scrape. Out: ``Family``, of which ``families`` makes the list.
+In: a ``Snapshot``, which is made for each scrape. Out: ``Family`` objects for the list in ``families``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class LinkLabels(NamedTuple):
 class Snapshot:
     """Data of one scrape.
 
-    ``links``: labels and capacity (bit/s) of every present link. ``now``: monotonic seconds. ``board``: facts outside
-    the status. ``down_names``: names of the switches of parts that are down."""
+    ``links``: labels and capacity (bit/s) of every present link. ``now``: monotonic seconds. ``board``: for facts that
+    are not in the status. ``down_names``: names of the switches of parts that are down."""
 
     status: Status
     now: float
@@ -47,7 +47,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Metric: a counter if its name ends in ``_total``, a histogram if it has ``histograms``, otherwise a gauge.
+    """A metric: a counter if its name ends in ``_total``, a histogram if it has ``histograms``, otherwise a gauge.
 
     ``samples`` and ``histograms`` return label values, in the order of ``labels``, and the value. A label must not be
     called ``job``, because Prometheus adds a label of this name to every series."""
@@ -66,7 +66,7 @@ class Family:
 
 
 def down_links(part: Part, switches: tuple[str, ...]) -> Iterator[LinkLabels]:
-    """Yield the labels of both links of a cable that is down, which are the labels of these links while up.
+    """Yield the labels of both links of a cable that is down, which are the same as while the cable is up.
 
     ``switches``: names of the cable's switches."""
     if not part.seen:
@@ -81,12 +81,12 @@ def down_links(part: Part, switches: tuple[str, ...]) -> Iterator[LinkLabels]:
 
 Item = TypeVar("Item")
 Shape = Callable[[str, str, Callable[[Item], float | None]], Family]
-"""Function that makes a family from its name, its help text and the value of each item; an item without a value has no
-series."""
+"""Function that makes a family from its name, its help text, and a function that returns the value of an item. An item
+without a value has no series."""
 
 
 def _shape(labels: tuple[str, ...], items: Callable[[Snapshot], Iterable[tuple[tuple[str, ...], Item]]]) -> Shape[Item]:
-    """Return a shape; ``items`` yields the label values and the item of each series."""
+    """Return a shape. ``items``: yields the label values and the item of each series."""
 
     def family(name: str, text: str, value: Callable[[Item], float | None]) -> Family:
         def samples(snapshot: Snapshot) -> Iterator[Sample]:
@@ -127,7 +127,7 @@ per_switch = _shape(("switch",), _switches)
 
 
 def histogram(name: str, text: str, value: Callable[[Status], Histogram]) -> Family:
-    """Return the family of a histogram, which has series from the start."""
+    """Return the family of a histogram, whose series exist from the start."""
     return Family(name, text, histograms=lambda snapshot: [((), value(snapshot.status))])
 
 

@@ -1,8 +1,8 @@
-"""Choice of the alarm events that get a line in the log: a switch can make alarms begin and end again and again.
+"""Choice of the alarm events that get a line in the log, because a switch can make alarms begin and end all the time.
 
-The beginning and the end of an alarm each have a line. Further events of the alarm within ``AGAIN_S`` are left out.
-After that time the latest of these events has a line, if it differs from the last line. In: events of alarms, and
-``now`` in monotonic seconds. Out: lines. The history has all events (``controller.events``). Pure.
+The beginning and the end of an alarm have a line each. Further events of the alarm within ``AGAIN_S`` have none. After
+that time, the latest of these events gets a line if it differs from the last line. In: events of alarms, and ``now`` in
+monotonic seconds. Out: lines. The history has all events (``controller.events``). Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ AGAIN_S = 60.0
 
 @dataclass(slots=True)
 class _Alarm:
-    """An alarm that had a line within ``AGAIN_S``."""
+    """An alarm with a line within the last ``AGAIN_S``."""
 
     since: float
     """Time of the line with which ``AGAIN_S`` began, in monotonic seconds."""
@@ -35,7 +35,7 @@ class AlarmLines:
         self._alarms: dict[tuple[str, str], _Alarm] = {}
 
     def of(self, event: str, details: Mapping[str, Any], now: float) -> Iterator[Event]:
-        """Yield the event of an alarm if it gets a line now. ``details``: with ``kind`` and ``subject``."""
+        """Yield the event of an alarm if it gets a line now. ``details``: include ``kind`` and ``subject``."""
         key, line = (details["kind"], details["subject"]), (event, dict(details))
         alarm = self._alarms.get(key)
         if alarm is None:
@@ -50,7 +50,7 @@ class AlarmLines:
             alarm.left_out += 1
 
     def due(self, now: float) -> Iterator[Event]:
-        """Yield the latest events that had no line, of alarms whose ``AGAIN_S`` is over."""
+        """Yield the latest events of alarms whose ``AGAIN_S`` is over, if these events had no line."""
         for key, alarm in [(key, alarm) for key, alarm in self._alarms.items() if now >= alarm.since + AGAIN_S]:
             event, details = alarm.latest
             if event != alarm.line:

@@ -1,4 +1,4 @@
-"""Arrangement of a controller that controls all switches from Ryu's hub in its main thread.
+"""Arrangement of a controller that controls all switches itself, from Ryu's hub in the main thread.
 
 control loop (thread) ─▶ outbox ─▶ hub ─▶ inbox. A standby waits for the claim of the state, and opens no port.
 """
@@ -20,7 +20,7 @@ from controller.southbound.outbox import Outbox
 from controller.tls import TlsContext
 
 SOUTHBOUND = ("controller.southbound.run_hub", "controller.southbound.app")
-"""Modules that import the OpenFlow framework."""
+"""Modules that import the OpenFlow framework, which is slow to import."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Alone:
 
     @contextmanager
     def standing_by(self) -> Iterator[None]:
-        """Import what is slow to import, so that neither jobs nor switches wait for it after a takeover."""
+        """Do the slow imports while standing by, so that neither jobs nor switches wait for them after a takeover."""
         for module in SOUTHBOUND:
             import_module(module)
         yield
@@ -53,7 +53,7 @@ def run_hub(
     on_ready: Callable[[], None],
     known: Collection[Dpid],
 ) -> None:
-    """Run the southbound; its slow imports happen after the API has started, so that jobs need not wait for them."""
+    """Run the southbound. Its slow imports are done here, after the API has started, so that jobs need not wait."""
     from controller.southbound.run_hub import run_hub as run
 
     run(config, put, outbox, tls, holding, on_ready, known)

@@ -1,7 +1,7 @@
-"""Arrangement of a controller: whether it controls all switches from its own hub, or some of them as a member.
+"""Arrangement of a controller: it controls all switches from its own hub, or as a member some of them.
 
-``alone`` is the arrangement of a single controller, and of a standby that shares a state directory. ``member`` is that
-of controllers which share a state in etcd and divide the switches among themselves (``members.api``).
+``alone`` is for a single controller, and for a standby that shares a state directory. ``member`` is for controllers
+that share a state in etcd and divide the switches among themselves (``members.api``).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from controller.tables.messages import FromSwitches, ToSwitches
 
 
 class PutAlso(Protocol):
-    """``Put`` that also queues the leader's message about missing members."""
+    """``Put`` that also accepts the leader's message about missing members."""
 
     def __call__(self, message: FromSwitches | MissingMembers, backlog: Backlog | None = None, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Control loop that is about to run, as the southbound needs it."""
+    """Facts about the control loop that is about to run, for the southbound."""
 
     put: PutAlso
     """Inbox of the control loop."""
     outbox: Outbox
-    """Commands to the hub in the main thread; and whatever ends the process."""
+    """Commands to the hub in the main thread, and requests to end the process."""
     epoch: int
     """Generation id of this process (``Store.begin``)."""
     secret: bytes | None
@@ -45,25 +45,26 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Control of the switches by a control loop."""
+    """Connection between the control loop and the switches."""
 
     send: Callable[[Iterable[ToSwitches]], None]
-    """Queues commands for switches; never waits."""
+    """Function that queues commands for switches without waiting."""
     run: Callable[[Callable[[], None]], None]
-    """Serves the switches until ``Outbox.stop``; for the main thread. Calls its argument once switches can connect.
+    """Function for the main thread that serves the switches until ``Outbox.stop``. It calls its argument when switches
+    can connect.
 
-    Raises ``ListenError``, the exception of a handler, or the error given to ``Outbox.fail``."""
+    It raises ``ListenError``, the exception of a handler, or the error that was given to ``Outbox.fail``."""
     port: MemberPort | None = None
-    """Port for other members."""
+    """Server for other members; None if there are none."""
 
 
 class Arrangement(Protocol):
-    """Control of switches by this process, and what it does before."""
+    """Way in which this process controls switches, and its work while it stands by."""
 
     def standing_by(self) -> AbstractContextManager[None]:
-        """Do what a standby does while the context lasts: another controller is active.
+        """Do the work of a standby while the context lasts.
 
-        Raises ``OSError`` and ``InvalidInput`` when an address cannot be listened on."""
+        Raises ``OSError`` and ``InvalidInput`` if the process cannot listen on an address."""
 
     def control(self, begun: Begun) -> Control:
-        """Return the control of the switches. The API starts between this call and ``Control.run``."""
+        """Return the connection to the switches. The API starts between this call and ``Control.run``."""

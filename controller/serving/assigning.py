@@ -1,7 +1,7 @@
-"""Assignment of switches by the leader: a thread that writes new holders into etcd when members or connections change.
+"""Assignment of switches by the leader. A thread writes new holders to etcd when members or connections change.
 
-In: the members that live or drain, and the switches that each member is connected to. Out: assignments in etcd, which
-every member reads (``store.etcd_assignments``). After a failed write, the assignment is computed and written anew.
+In: the members that are alive or draining, and the switches to which each is connected. Out: assignments in etcd, which
+every member reads (``store.etcd_assignments``). After a failed write, the assignment is computed and written again.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
 
 LOOK_S = 0.25
-"""Seconds between two looks at members and connections."""
+"""Seconds between two checks of members and connections."""
 MOVES_S = 1.0
-"""Seconds after a change of holders in which no switch moves without need."""
+"""Seconds after a change of holders for which no moves are made that are only improvements."""
 BACK_S = 2.0
-"""Seconds that a switch may take to connect to its holder again. All members lose a switch that restarts."""
+"""Seconds in which a restarted switch, which all members have lost, may connect to its holder again."""
 SAME_S = 2 * LOOK_S
-"""Seconds within which all members report the loss of a switch that restarts."""
+"""Seconds within which all members report that they have lost a restarted switch."""
 
 Reach = Mapping[Dpid, Collection[Holder]]
-"""Members that each switch is connected to."""
+"""Members to which each switch is connected."""
 
 
 class Assignments(Protocol):
-    """Assignments as they are stored (``store.etcd_assignments``)."""
+    """Stored assignments (``store.etcd_assignments``)."""
 
     @property
     def is_read(self) -> bool: ...
@@ -47,33 +47,34 @@ class Assignments(Protocol):
 
 @dataclass
 class Connections:
-    """Connections of switches to members, with patience for holders whose connection or report is missing.
+    """Connections of switches to members.
 
-    ``away_s``: seconds that a living holder may take to report again. ``late_s``: seconds without a reading of etcd,
-    after which leases of living members may have ended. Pure; ``now`` is in monotonic seconds."""
+    A holder whose connection or report is missing counts as connected for a while. ``away_s``: seconds in which a
+    holder that is alive must report again. ``late_s``: seconds without a reading of etcd after which even leases of
+    members that are alive may have ended. Pure; ``now`` is in monotonic seconds."""
 
     away_s: float
     late_s: float
     began: float
-    """Start of this leader, at which the patience with holders that have not reported begins."""
+    """Time at which this leader started. Holders that have not reported yet are given time from then on."""
     _living: dict[Holder, float] = field(default_factory=dict)
-    """Time at which each member had a lease last."""
+    """Time at which each member last had a lease."""
     _reported: dict[Holder, float] = field(default_factory=dict)
     """Time of the latest report of each member."""
     _seen: dict[Dpid, float] = field(default_factory=dict)
-    """Time at which the holder of each switch was connected to it last."""
+    """Time at which each switch was last connected to its holder."""
     _stayed: dict[Dpid, frozenset[Holder]] = field(default_factory=dict)
-    """Members that stayed connected to a switch after its holder lost it. A switch that restarts has none."""
+    """Members that have stayed connected to a switch since its holder lost it; none if the switch has restarted."""
     _read_at: float = inf
     """Time of the latest reading of etcd."""
     _late_at: float = -inf
-    """Time at which etcd was last away for ``late_s``."""
+    """Time at which etcd was last read after more than ``late_s`` without a reading."""
 
     def living(self, members: Collection[Holder], reach: Reach, read_at: float, now: float) -> frozenset[Holder]:
-        """Return the members that count as alive: those with a lease; after etcd was away also those that report.
+        """Return the members that count as alive: those with a lease and, after an outage of etcd, those that report.
 
-        When etcd answers again, it ends leases before their members can renew them. ``read_at``: time of the latest
-        reading of etcd."""
+        After an outage, etcd ends leases before their members can renew them. ``read_at``: time of the latest reading
+        of etcd."""
         if read_at > self._read_at + self.late_s:
             self._late_at = now
         self._read_at = read_at
@@ -106,10 +107,10 @@ class Connections:
 
 
 class Assigning:
-    """Thread that assigns switches while the context lasts; to be used by the leader only.
+    """Thread of the leader that assigns switches while the context lasts.
 
-    ``reach``: returns the connections as members report them. ``base``: see ``EtcdAssignments.write``. ``lease_s``:
-    duration of a member's lease in seconds. ``watch``: called at each look with the members and the time."""
+    ``reach``: returns the connections that members report. ``base``: see ``EtcdAssignments.write``. ``lease_s``:
+    duration of a member's lease in seconds. ``watch``: called at each check with the members and the time."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class Assigning:
         self._connections = Connections(lease_s + BACK_S, lease_s / 2, time.monotonic())
         self._moves_at = 0.0
         self._settled: Site | None = None
-        """Latest site in which no switch had to move."""
+        """Latest inputs for which no switch had to move."""
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="assigning", daemon=True)
@@ -145,7 +146,7 @@ class Assigning:
         self._thread.join()
 
     def look(self) -> None:
-        """Look at members and connections now; any thread may call this."""
+        """Check members and connections now. Any thread may call this."""
         self._wake.set()
 
     def _run(self) -> None:

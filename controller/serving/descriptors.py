@@ -1,7 +1,7 @@
-"""Shares of file descriptors: the limits of switches, API clients and scrapers leave enough for everything else.
+"""Shares of file descriptors for connections of switches, API clients and scrapers, so that enough remain for the rest.
 
-In: the configuration and the limit of the process. Out: a configuration whose connection limits fit into it. The share
-of the API is enforced only behind HAProxy, because gRPC has no suitable limit of connections.
+In: the configuration, and the process's limit of descriptors. Out: a configuration whose connection limits fit into
+that limit. The share of the API is enforced only behind HAProxy, because gRPC has no suitable limit of connections.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from signalbox.errors import InvalidInput
 log = structlog.get_logger(__name__)
 
 OWN = 128
-"""Descriptors for the controller itself: state, logs, analyses, pipes, queues, and files of gRPC and the hub."""
+"""Number of descriptors for the controller itself: state, logs, analyses, pipes, queues, and files of gRPC and the
+hub."""
 LEAST = 256
 
 
@@ -31,7 +32,7 @@ def within(config: Config, limit: int) -> Config:
     """Return the configuration with as many switch connections as ``limit`` descriptors allow.
 
     API connections get at most half of the descriptors that switches and the API share. Raises ``InvalidInput`` for
-    fewer than ``LEAST`` descriptors, and when this half is too small for ``api.max_connections`` behind HAProxy."""
+    fewer than ``LEAST`` descriptors, and behind HAProxy if this half is less than ``api.max_connections``."""
     if limit < LEAST:
         raise InvalidInput.of("", f"the process may open {limit} files; at least {LEAST} are needed (ulimit -n)")
     shared = limit - OWN - config.metrics.max_connections

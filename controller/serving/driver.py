@@ -1,7 +1,7 @@
-"""Thread of the control loop: the only reader of the inbox, and the only caller of the loop.
+"""Thread of the control loop. Only this thread reads the inbox and calls the loop.
 
-In: messages, and the time. Out: the commands of the loop, each to the part of the process that carries it out; the
-status, with the events since the previous one.
+In: messages, and the time. Out: the loop's commands, each passed to the part of the process that carries it out; the
+published status, and the events since the previous one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from controller.tables.messages import ToSwitches
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log, period_s=10.0, lines=100)
-"""Log of events that clients can cause any number of times."""
+"""Log for events that clients can cause any number of times."""
 
 TICK_S = 0.1
 BATCH = 1000
@@ -44,9 +44,9 @@ BATCH = 1000
 
 @dataclass(eq=False)
 class Driver:
-    """Thread of the control loop. Nothing else reads the clock for the loop.
+    """Thread of the control loop, which also reads the clock for the loop.
 
-    ``fail``: stops the process; called with an exception in this thread."""
+    ``fail``: stops the process; called with an exception that occurs in this thread."""
 
     loop: ControlLoop
     inbox: Inbox
@@ -99,7 +99,7 @@ class Driver:
             self.fail(error)
 
     def _execute(self, commands: Sequence[Command], now: float) -> None:
-        """Carry out the commands. A reply with an effect on the status is sent after the status was published."""
+        """Carry out the commands. A reply whose effect the status shows is sent after the status was published."""
         to_switches: list[ToSwitches] = []
         shown: list[Reply] = []
         for command in commands:
@@ -154,12 +154,12 @@ class Driver:
                 assert_never(command)
 
     def _worked_out(self, question: object, answer: Future[object]) -> None:
-        """Put the answer into the inbox. The thread of ``answers`` calls this method."""
+        """Put the answer of ``answers`` into the inbox. Called by the thread of ``answers``."""
         why = answer.exception()
         self.inbox.put(WorkedOut(question, str(why) if why else answer.result()))
 
     def _saved(self, found: int | OSError) -> None:
-        """Put the result of a commit into the inbox, from the store's thread."""
+        """Put the result of a commit into the inbox. Called by the store's thread."""
         if isinstance(found, int):
             self.inbox.put(StateSaved(found))
         else:

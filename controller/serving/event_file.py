@@ -1,4 +1,4 @@
-"""File of the events that are kept over a restart."""
+"""File in the state directory with the events that are saved for a restart."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from controller.serving.kept_events import MOST_KEPT, KeptEvents, line
 
 FILE = "events.jsonl"
 MOST_LINES = 4 * MOST_KEPT
-"""Number of lines above which the file is rewritten with only the events that are kept."""
+"""Number of lines above which the file is rewritten with only the events that are still in the history."""
 
 MOST_BYTES = 16 << 20
-"""Size in bytes above which the file is rewritten with only the newest events, in at most half of this size.
+"""Size in bytes above which the file is rewritten with the newest events, to at most half of this size.
 
 At the start of the controller, at most this many bytes at the end of the file are read."""
 
 
 class EventFile(KeptEvents):
-    """Event history with a file in ``directory``; None: a history in memory only."""
+    """Event history with a file in ``directory``; None: without a file."""
 
     def __init__(self, directory: Path | None) -> None:
         self._path = directory / FILE if directory else None

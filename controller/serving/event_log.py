@@ -1,4 +1,4 @@
-"""Events between two published statuses, for the log and the event history. Pure; the launcher writes both."""
+"""Events between two published statuses, for the log and the event history. Pure; ``driver`` writes both."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from signalbox.words import AlarmKind, EventKind
 Event = tuple[str, dict[str, Any]]
 
 MAX_NAMED = 4
-"""Parts of the fabric that one line names."""
+"""Largest number of parts of the fabric that one line names."""
 ANOTHER_SLOWDOWN = 0.05
-"""Relative change of the worst slowdown between plans that is worth a line; smaller changes follow measured rates."""
+"""Relative change of the worst slowdown from plan to plan that is worth a line. Measured rates cause smaller changes
+all the time."""
 
 ALARM = "alarm"
-"""Event that is logged as a warning."""
+"""Event that is logged as a warning: an alarm is raised."""
 OVER = "alarm over"
 OF_ALARMS = (EventKind.ALARM, EventKind.JOB_ALARM)
 KINDS = frozenset(AlarmKind)
@@ -34,7 +35,7 @@ KINDS = frozenset(AlarmKind)
 def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict[str, Any]]]:
     """Yield kind, name and details of each change worth a line.
 
-    No detail is named like a key that every line has, such as ``event``."""
+    No detail may have the name of a key that every line has, such as ``event``."""
     for kind, of_kind in _OF_KIND.items():
         yield from ((kind, what, details) for what, details in of_kind(before, after))
     for _, was, alarm in sorted(differing(before.alarms, after.alarms)):
@@ -50,15 +51,14 @@ def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict
 
 
 def at_start(first: Status, alarms_before: Mapping[AlarmKey, float]) -> Status:
-    """Return the status with which ``first``, the first published status, is compared.
+    """Return the status with which the ``first`` published status is compared.
 
-    It is ``first`` without alarms, so that each alarm of ``first`` is an event, and the saved state in ``first`` is
-    none."""
+    This is ``first`` without alarms: each raised alarm thus is an event, but saved jobs and parts are not."""
     return replace(first, alarms={}, alarms_before=alarms_before)
 
 
 def not_over(history: Iterable[HistoryEvent]) -> dict[AlarmKey, float]:
-    """Return the alarms that were raised and have not ended in these events, each with its time in seconds since 1970.
+    """Return the alarms that have not ended by the last of these events, with their starts in seconds since 1970.
 
     ``history``: events in order."""
     found: dict[AlarmKey, float] = {}
@@ -101,8 +101,8 @@ def _plan_events(before: Status, after: Status) -> Iterator[Event]:
 def _another_slowdown(before: Plan | None, after: Plan) -> bool:
     """Return whether the worst slowdown of the plan has changed noticeably.
 
-    The reason of the plan does not show this: after links are lost that no route needs, the plan is kept for the same
-    reason as before, but jobs may be slower."""
+    ``plan_reason`` may be the same: after the loss of links that no route needs, the plan is kept as before, but jobs
+    may be slower."""
     return before is not None and abs(after.max_slowdown - before.max_slowdown) > ANOTHER_SLOWDOWN * before.max_slowdown
 
 
@@ -115,7 +115,7 @@ def _alarm(alarm: Alarm) -> dict[str, Any]:
 
 
 def _tenant(tenant: str) -> dict[str, Any]:
-    """Return the detail with the tenant of a job; none for a job of the operators."""
+    """Return the detail with the tenant of a job; empty for a job without a tenant."""
     return {"tenant": tenant} if tenant else {}
 
 
@@ -136,8 +136,7 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
     """Yield the changes of parts and hosts.
 
     Parts of one kind that change in the same way share a line. A host that is found or moves has its own line, unless
-    many are found together. After a restart all hosts of jobs are found, and their lines must not displace all earlier
-    lines."""
+    many are found together: after a restart, lines about all hosts of jobs would displace earlier events."""
     changed: defaultdict[str, list[Part]] = defaultdict(list)
     for _, was, part in differing(before.parts, after.parts):
         if part and (what := _of_part(was, part)):
@@ -164,14 +163,14 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _named(names: Iterable[str], hosts_at: Iterable[str]) -> dict[str, Any]:
-    """Return the details of a line about several parts: their number, the first names, and the switch of all hosts."""
+    """Return the details of a line about several parts: their number, the first names, and their common switch."""
     ordered, switches = sorted(names), {*hosts_at}
     at = {"at": switches.pop()} if len(switches) == 1 else {}
     return {"count": len(ordered), "names": ", ".join(ordered[:MAX_NAMED])} | at
 
 
 def _of_part(was: Part | None, part: Part) -> str:
-    """Return the change of the part, such as ``down``; empty when nothing worth a line has changed."""
+    """Return the change of the part, such as ``down``; empty if nothing has changed that is worth a line."""
     if part.down_since is not None:
         return "" if was and was.down_since is not None else "down"
     if was is None:

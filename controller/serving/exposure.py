@@ -1,7 +1,7 @@
-"""Exposure of the controller: who can reach each listener, and with which role, from the configuration alone.
+"""Exposure of the controller: which callers can reach each listener, and with which role, by the configuration alone.
 
 In: the configuration. Out: a sentence per listener, for ``signalbox serve --check``; a problem for each API address
-that is open to the network without TLS and identities. The configuration can allow such an address.
+that is open to the network without TLS or identities, unless the configuration allows this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from signalbox.errors import FieldProblem
 def problems(api: ApiConfig) -> Iterator[FieldProblem]:
     """Yield a problem for each API address that is open to the network without TLS or identities.
 
-    An address whose host cannot be resolved is left out; other checks report it."""
+    Other checks report an address whose host cannot be resolved."""
     if api.insecure:
         return
     missing = []
@@ -37,14 +37,14 @@ def unguarded(api: ApiConfig) -> Iterator[str]:
 
 
 def _open_addresses(api: ApiConfig) -> Iterator[tuple[int, str]]:
-    """Yield the addresses that the network can reach, with their numbers in ``listen``."""
+    """Yield the addresses that the network can reach, with their indices in ``listen``."""
     for i, address in enumerate(api.listen):
         if not address.startswith("unix:") and _reach(host_and_port(address)[0]) == "network":
             yield i, address
 
 
 def who_may(config: Config) -> Iterator[str]:
-    """Yield a line per listener: its address, and who may do what there."""
+    """Yield a line per listener: its address, and what callers may do there."""
     for address in config.api.listen:
         yield f"API {address}: {_api(config.api, address)}"
     if config.members.api:

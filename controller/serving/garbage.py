@@ -1,6 +1,6 @@
-"""Schedule of Python's garbage collector: rarely, over few objects, and never during a burst of work.
+"""Schedule of Python's garbage collector, so that it runs rarely, over few objects, and never during a burst of work.
 
-The settings of the collector apply to the whole process. In: the moments without work, in monotonic seconds.
+The settings of the collector apply to the whole process. In: the quiet moments, without work, in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SETTLE_S = 2.0
-"""Seconds between quiet moments at which all existing objects are declared old, so that later collections skip them."""
+"""Seconds between two quiet moments at which all objects are declared old, so that later collections skip them."""
 ALL_EVERY_S = 3600.0
 """Seconds between collections that include old objects."""
 THRESHOLDS = (5_000, 60, 20)
 """Thresholds of the interpreter's own collections, per generation (``gc.set_threshold``).
 
-The first is above the number of objects that exist only for a moment. The second takes effect when no quiet moment
-occurs for hours."""
+The first one is more than the number of objects that exist only for a moment. The second one takes effect only if there
+is no quiet moment for hours."""
 MANY = 12
 """Largest number of first-generation collections after which ``Garbage.quiet`` collects new objects.
 
-The collection then takes at most 40 ms."""
+With so few, the collection takes at most 40 ms."""
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Turn collection off while lasting objects are created, and declare these objects old afterwards.
+    """Turn collection off while the block creates lasting objects, and then declare these objects old.
 
     Otherwise collections would take a third of the time."""
     gc.disable()
@@ -39,11 +39,11 @@ def loading() -> Iterator[None]:
 
 
 class Garbage:
-    """Full garbage collections, only at quiet moments and rarely.
+    """Garbage collections at quiet moments; full ones only rarely.
 
-    A fabric of thousands of links is half a million objects. A collection over all objects takes a fifth of a second,
-    during which no switch gets a reply. Reference counting frees objects that are in no cycle; cycles among objects
-    that are not old are collected as usual."""
+    A fabric of thousands of links has half a million objects. A collection over all objects takes a fifth of a second,
+    during which no switch gets a reply. Only cycles of references need collections, since reference counting frees all
+    other objects."""
 
     def __init__(self) -> None:
         gc.set_threshold(*THRESHOLDS)
@@ -51,7 +51,7 @@ class Garbage:
         self._all_at = math.inf
 
     def quiet(self, now: float) -> None:
-        """Collect new objects at the quiet moment ``now``, unless there are too many of them.
+        """Collect new objects, unless there are too many of them. Called at the quiet moment ``now``.
 
         Every ``ALL_EVERY_S`` seconds, collect all objects instead."""
         if now < self._next_at:

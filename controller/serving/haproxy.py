@@ -1,4 +1,4 @@
-"""Configuration of HAProxy 2.6 in front of the API (``api.proxy_socket``).
+"""Configuration of HAProxy 2.6, which is in front of the API (``api.proxy_socket``).
 
 In: the API's configuration. Out: the text of ``haproxy.cfg``. HAProxy listens at the TCP addresses, terminates TLS, and
 limits clients by address. It forwards whole requests to the controller with header fields that identify the caller
@@ -23,29 +23,30 @@ STREAMS = (
 )
 """Prefixes of the paths of methods that answer with a stream."""
 DIALOGUES = "/grpc.reflection."
-"""Prefix of the paths of methods with a stream of requests, for whose end HAProxy must not wait."""
+"""Prefix of the paths of methods with a stream of requests, for whose end HAProxy need not wait."""
 RATE_S = 10
 """Seconds over which the rate of connections is counted."""
 NEARLY_FULL = 3 / 4
-"""Share of ``max_connections`` above which each client may have only few connections."""
+"""Fraction of ``max_connections``. When more are in use, each client may have only few connections."""
 FEW = 1 / 32
-"""Largest share of ``max_connections`` that one client may have when the connections are nearly full."""
+"""Largest fraction of ``max_connections`` that one client may then have."""
 OWN_CONNECTIONS = 64
-"""Connections of HAProxy itself, in addition to connections of clients."""
+"""Number of connections of HAProxy itself, in addition to connections of clients."""
 BUFFER, REWRITES = 16 << 10, 12 << 10
-"""Bytes of a request that HAProxy buffers, and bytes of room for the header fields that it adds. The longest field is a
-certificate in base64; gRPC accepts at most 8 kB of it before encoding. Without enough room the call ends with 500."""
+"""Number of bytes of a request that HAProxy buffers, and number of bytes for the header fields that it adds. The
+longest field is a certificate in base64, of which gRPC accepts at most 8 kB before encoding. Without enough room the
+call ends with status 500."""
 KNOWN_CLIENTS = "100k"
-"""Number of addresses that are remembered, at 100 bytes each; with more, the oldest addresses are forgotten."""
+"""Largest number of client addresses that are remembered, at 100 bytes each. With more, the oldest are forgotten."""
 LARGE_OF_CLIENT, LARGE = 8, 16
-"""Concurrent requests larger than HAProxy's buffer, of one address and of all addresses. Each may occupy
-``max_message_bytes`` in the controller's memory. The second limit applies to streams of requests too."""
+"""Largest number of concurrent requests above HAProxy's buffer size, of one address and of all addresses. Each may
+occupy ``max_message_bytes`` in the controller's memory. The second limit applies to streams of requests too."""
 CONNECTION_STREAMS = 128
-"""Largest number of streams of one connection. HAProxy begins all calls that it has read before it refuses the first
-one, and each call needs a buffer. Without this limit one address can make HAProxy use 20 GB."""
+"""Largest number of HTTP/2 streams of one connection. HAProxy begins all calls that it has read before it refuses the
+first one, and each call needs a buffer. Without this limit, one address could make HAProxy use 20 GB."""
 PATIENCE = 4
-"""Multiple of ``max_client_calls_per_s`` above which HAProxy closes a client's connections and refuses new connections.
-Otherwise refusing calls could take all of HAProxy's time."""
+"""Multiple of ``max_client_calls_per_s``. A client with more calls loses its connections and gets no new ones, since
+refusing calls could otherwise take all of HAProxy's time."""
 TOO_MANY = 8
 """gRPC status code RESOURCE_EXHAUSTED."""
 AWAY = 14, "the controller does not answer HAProxy: it is stopped, or too busy; retry later"
@@ -57,11 +58,11 @@ ERRORS = {
     503: AWAY,
     504: AWAY,
 }
-"""gRPC status and message for each HTTP status with which HAProxy itself answers. HAProxy's default error pages have a
-body, which aborts programs with grpcio 1.83, or gives them the status UNKNOWN instead of UNAVAILABLE."""
+"""gRPC status and message for each HTTP status with which HAProxy itself answers. Its default error pages have a body,
+with which programs with grpcio 1.83 abort, or get the status UNKNOWN instead of UNAVAILABLE."""
 RELOADED_S = 180
-"""Seconds that connections from before a reload of HAProxy may last, longer than any call but a watch. The old process
-counts clients separately from the new one, and uses the old certificates."""
+"""Largest number of seconds for which connections from before a reload of HAProxy continue: longer than any call except
+watches. Their process counts clients separately from the new one, and uses the old certificates."""
 
 
 def configuration(api: ApiConfig) -> str:
@@ -206,7 +207,7 @@ def _backends(api: ApiConfig) -> Iterator[str]:
 
 
 def _bound(address: str) -> str:
-    """Return the address as HAProxy writes it: an IPv6 address has ``ipv6@`` before it."""
+    """Return the address in HAProxy's notation: ``ipv6@`` precedes an IPv6 address."""
     host, port = host_and_port(address)
     return f"ipv6@[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

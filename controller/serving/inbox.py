@@ -1,7 +1,7 @@
 """Inbox of the control loop, for any thread.
 
-Messages of switches come after all others. A client waits for its request, and thousands of switches may each have many
-messages here.
+Messages of switches have a queue of their own, so that a client's request need not wait behind many messages of
+thousands of switches.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from controller.tables.messages import FromSwitches
 class Inbox:
     """Two queues of messages: those of switches, and all others. Each queue keeps its order.
 
-    The inbox counts, for each switch connection, the messages that were added and that were taken."""
+    For each connection of a switch, the inbox counts the messages that were added and that were taken."""
 
     def __init__(self) -> None:
         self._added: queue.SimpleQueue[None] = queue.SimpleQueue()
-        """Entry for each message in the two queues, so that ``take`` can wait for a message in either."""
+        """Queue with an entry for each message in either queue, with which ``take`` can wait for both."""
         self._others = deque[Message]()
         self._of_switches = deque[tuple[Message, Backlog | None]]()
 
@@ -36,9 +36,9 @@ class Inbox:
         self._added.put(None)
 
     def take(self, most: int, timeout_s: float) -> list[Message]:
-        """Return the waiting messages, at most ``most``; wait for the first for at most ``timeout_s`` seconds.
+        """Wait at most ``timeout_s`` seconds for a message, and return at most ``most`` waiting messages.
 
-        While messages of switches wait, they get at least half of the places."""
+        If there are more, messages of switches get at least half of the places."""
         messages: list[Message] = []
         try:
             self._added.get(timeout=max(0.0, timeout_s))

@@ -46,7 +46,7 @@ class _Link(TomlTable):
 
     @property
     def names(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Names of switch and port at both ends; the port is empty when it is not named."""
+        """Names of switch and port at both ends. The name of the port is empty if the file has none."""
         (a, _, a_port), (b, _, b_port) = (end.partition(":") for end in self.ends)
         return (a, a_port), (b, b_port)
 
@@ -62,7 +62,7 @@ class _Inventory(TomlTable):
 
 
 def load(path: Path | None) -> Declared:
-    """Return the declarations, none without a file. Raises ``InvalidInput`` with every problem of the file."""
+    """Return the declarations; empty without a file. Raises ``InvalidInput`` with every problem of the file."""
     if path is None:
         return Declared()
     found = read_toml(path, _Inventory)
@@ -101,9 +101,9 @@ def _wrong_links(links: tuple[_Link, ...]) -> Iterator[FieldProblem]:
 
 
 def _repeated(found: _Inventory) -> Iterator[FieldProblem]:
-    """Yield declarations that occur twice, and mixed declarations of cables.
+    """Yield problems: declarations that occur twice, and mixed declarations of cables.
 
-    Cables between two switches are either counted or named by their ports."""
+    The cables between two switches must be declared either all by a number or all by their ports."""
     names = Counter(switch.name for switch in found.switch)
     yield from (
         FieldProblem(f"switch[{n}].name", f"another [[switch]] has the name '{cut(switch.name)}' too")

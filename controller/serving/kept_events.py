@@ -1,7 +1,7 @@
-"""Events that are kept over a restart or a takeover, as lines of JSON, written by a separate thread.
+"""Events that are saved for a restart or a takeover, as lines of JSON, by a separate thread.
 
-In: events. Out: after a restart, the events that were written. The loss of events affects nothing else: the log reports
-what cannot be written, and lines that cannot be read.
+In: events. Out: after a restart, the saved events. Events that cannot be written or read are reported in the log, and
+have no other consequence.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ from signalbox.words import EventKind
 log = LimitedLog(structlog.get_logger(__name__))
 
 MOST_EVENTS = 2**62
-"""Upper bound of event numbers, which the API sends as 64-bit integers."""
+"""Upper bound for event numbers, which the API sends as 64-bit integers."""
 
 MOST_KEPT = KEPT * len(EventKind)
 """Largest number of events in a history."""
 
 MOST_BYTES = 1 << 19
-"""Largest size in bytes of the lines that are written to a store at once."""
+"""Largest total size in bytes of the lines that are written to a store at once."""
 
 PAUSE_S = 1.0
-"""Seconds between two writes to a store, so that events never take much of its time."""
+"""Seconds between two writes to a store, so that events take little of its time."""
 
 _EARLIER_KINDS: dict[str, EventKind] = {"strategy": EventKind.MODE}
-"""Present kind for each former name of a kind, as lines of earlier versions contain it."""
+"""Present kinds, by their names in lines of earlier versions."""
 
 
 class KeptEvents(ABC):
-    """Event history that begins with the events that earlier controllers have written to a place.
+    """Event history that begins with the events that earlier controllers have saved.
 
-    ``place``: its name, for the log. ``pause_s``: least number of seconds between two calls of ``_write``."""
+    ``place``: name of the place of the events, for the log. ``pause_s``: smallest number of seconds between two calls
+    of ``_write``."""
 
     def __init__(self, place: str, pause_s: float = 0.0) -> None:
         self._place = place
@@ -57,22 +58,22 @@ class KeptEvents(ABC):
 
     @abstractmethod
     def _lines(self) -> Iterable[bytes]:
-        """Return the lines that were written. Raises ``OSError``."""
+        """Return the saved lines. Raises ``OSError``."""
 
     @abstractmethod
     def _write(self, events: Sequence[Event]) -> None:
-        """Write new events. Raises ``OSError``."""
+        """Save new events. Raises ``OSError``."""
 
     def close(self) -> None:
-        """Return when all events are written, or after 5 s."""
+        """Wait until all events are written, for at most 5 s."""
         self._closing.set()
         self._events.put(None)
         self._thread.join(timeout=5)
 
     def newest(self, most: int) -> list[bytes]:
-        """Return lines of the history that have at most ``most`` bytes together.
+        """Return lines of the history with at most ``most`` bytes in total.
 
-        A longer history is reduced first to fewer events of each kind, then to its latest lines."""
+        A longer history is first reduced to fewer events of each kind, and then to its latest lines."""
         lines = list[bytes]()
         for kept in (KEPT, KEPT // 2, KEPT // 4, KEPT // 8):
             lines = [*map(line, self.history.fewer(kept))]
@@ -118,7 +119,7 @@ class KeptEvents(ABC):
 
 
 class EventKeys(KeptEvents):
-    """Event history whose lines a store keeps, for the next controller on any machine."""
+    """Event history whose lines are in the store, for the next controller on any machine."""
 
     def __init__(self, kept: EventLines) -> None:
         self._kept = kept
@@ -135,7 +136,7 @@ class EventKeys(KeptEvents):
 
 
 def newest(lines: Sequence[bytes], most: int) -> list[bytes]:
-    """Return the last lines whose sizes add up to at most ``most`` bytes."""
+    """Return the latest lines, with at most ``most`` bytes in total."""
     sizes = list(accumulate(map(len, reversed(lines))))
     return list(lines[len(lines) - sum(size <= most for size in sizes) :])
 
@@ -148,7 +149,8 @@ def line(event: Event) -> bytes:
 def _event(data: Any) -> Event:
     """Return the event in the data of a line.
 
-    Raises ``ValueError``, ``TypeError`` or a similar error when it is malformed, or when the API could not send it."""
+    Raises ``ValueError``, ``TypeError`` or a similar error for malformed data, and for an event that the API could not
+    send."""
     number, at, kind, what, details = data
     of_kind = _EARLIER_KINDS.get(kind) or EventKind(kind)
     event = Event(int(number), float(at), of_kind, str(what), {name: str(of) for name, of in details.items()})

@@ -1,7 +1,7 @@
 """Contents of all files other than the state: certificates, identities of callers, the inventory, settings.
 
 In: the configuration. Out: the contents in force, including the settings of the control loop. A standby reads the files
-before it waits, so it can take over even if a file has become wrong meanwhile.
+before it waits, so it can take over even if a file has become invalid meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Loaded:
     """Contents of the files.
 
     ``prepare``: functions to call at each SIGHUP. ``declared``: contents of the inventory. ``logging``: function that
-    configures logging in any process. Raises ``InvalidInput`` for a file that is wrong."""
+    configures logging in any process. Raises ``InvalidInput`` for an invalid file."""
 
     def __init__(self, config: Config, board: StatusBoard) -> None:
         self.openflow_tls = TlsContext("openflow", config.openflow.tls_files)
@@ -48,7 +48,7 @@ class Loaded:
         self.logging = _logging(config)
         self._planning: PlanningProcess | None = None
         self.southbound: SouthboundProcess | None = None
-        """Process that follows the loaded settings too."""
+        """Process of the southbound, to which changed settings are passed."""
         self._settings, self._settings_lock = config, threading.Lock()
         self._put: Callable[[NewSettings], None] | None = None
         board.planning_replaced = lambda: self._planning.replaced if self._planning else 0
@@ -69,12 +69,12 @@ class Loaded:
         )
 
     def planning_process(self, put: Put, on_crash: OnCrash) -> PlanningProcess:
-        """Return the planning process, whose logging follows the loaded settings."""
+        """Return a new planning process, whose logging follows changed settings."""
         self._planning = PlanningProcess(put, on_crash, self.logging)
         return self._planning
 
     def controlling(self, put: Callable[[NewSettings], None]) -> Config:
-        """Return the present settings for a new control loop. ``put`` receives all later settings."""
+        """Return the present settings for a new control loop. ``put``: called with all later settings."""
         with self._settings_lock:
             self._put = put
             return self._settings
@@ -97,9 +97,9 @@ class Loaded:
 
     @contextmanager
     def waiting(self, store: Store) -> Iterator[None]:
-        """Reload the inventory, and check the saved state, at each SIGHUP while this process waits for ``store``.
+        """Reload the inventory and check the saved state at each SIGHUP, while this process waits for ``store``.
 
-        An active controller ignores both at SIGHUP, because it has already read them."""
+        An active controller does neither, because it has already read both."""
         self._waits_for = store
         try:
             yield
@@ -116,7 +116,7 @@ class Loaded:
         return partial(setattr, self, "declared", declared)
 
     def _check_saved(self, config: Config) -> TakeOver:
-        """Check that this controller could start with the saved state, unless it is about to read that state itself."""
+        """Check that this controller could start with the saved state, unless it is about to read the state anyway."""
         if self._waits_for and not self._waits_for.is_claimed:
             preflight.check_saved(config)
         return lambda: None

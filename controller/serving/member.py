@@ -1,11 +1,11 @@
-"""Arrangement of a member: controllers that share a state in etcd divide the switches among themselves.
+"""Arrangement of a member, one of several controllers that share a state in etcd and divide the switches.
 
 The southbound has a process of its own (``southbound_process``), which continues when this member becomes the leader:
 
-southbound ─▶ link to the leader                          while this member stands by
-southbounds of all members ─▶ links ─▶ router ─▶ inbox    while it leads; and back
+southbound ─▶ link to the leader                          while this member stands by southbounds of all members ─▶
+links ─▶ router ─▶ inbox    while it leads; and back
 
-In: assignments in etcd. Out: commands to the southbound that holds a switch, and assignments written by the leader.
+In: assignments in etcd. Out: commands to the southbound that is the holder of a switch; as leader, new assignments.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ from controller.store.members import Membership
 from signalbox.errors import SignalboxError
 
 TAKEN_OVER_S = 2.0
-"""Seconds beyond a lease in which a switch of a lost member may get another holder before its links are given up."""
+"""Seconds, in addition to a lease, in which a lost member's switch may get another holder before its links count as
+lost."""
 
 
 class StoredAssignments(Assignments, Followed, AbstractContextManager["StoredAssignments"], Protocol):
-    """Assignments in etcd, as written by the leader and followed by this member."""
+    """Assignments in etcd, which the leader writes and this member follows."""
 
     fail: Callable[[SignalboxError], None]
-    """Called by a thread when etcd was restored, so that this process must start again."""
+    """Function that a thread calls when etcd was restored from a snapshot, so that this process must start again."""
 
     def is_assigned(self, holder: Holder, dpid: Dpid, generation: int) -> bool:
         """Return whether the member may have claimed the switch with this generation id, as far as is known here."""
@@ -61,7 +62,7 @@ class Member:
     board: StatusBoard
     is_claimed: Callable[[], bool]
     base: Callable[[], int]
-    """Function that returns the number below all generation ids, once this member leads."""
+    """Function that returns the base of generation ids, once this member leads."""
     membership: Membership
     assignments: StoredAssignments
     process: SouthboundProcess
@@ -90,7 +91,7 @@ class Member:
     def _lead(
         self, begun: Begun, router: Router, new_link: Callable[..., LinkEnd], on_ready: Callable[[], None]
     ) -> None:
-        """Link the own southbound to the control loop, and assign all switches, until the outbox is stopped."""
+        """Link this member's southbound to the control loop, and assign switches, until the outbox is stopped."""
         own = self.membership.own
         end = new_link(f"{own.name}/{own.id}", self.process.write, same_clock=True)
         self.process.link = end.received
@@ -123,8 +124,8 @@ def member(
 ) -> Iterator[Member]:
     """Run the southbound of this member while the context lasts.
 
-    ``assigned``: assignments, and a function that returns the base of generation ids (``configured.assignments_of``).
-    SIGTERM must raise an exception. Raises the error that ended the process of the southbound, or the assignments."""
+    ``assigned``: see ``configured.assignments_of``. SIGTERM must raise an exception. Raises the error that ended the
+    southbound's process, or that occurred with the assignments."""
     found, base = assigned
     with found as assignments:
         errors: list[BaseException] = []
@@ -146,16 +147,16 @@ def member(
 
 
 def probe_key(secret: bytes | None) -> bytes:
-    """Return the key of the probes of all members, derived from the secret of lease tokens; without it a random key."""
+    """Return the key that signs the probes of all members. It is derived from ``secret``, or random without one."""
     return blake2b(secret or token_bytes(32), digest_size=32, person=b"probes").digest()
 
 
 def _holder(member: str) -> Holder:
-    """Return the holder that a link names as NAME/ID."""
+    """Return the holder for a link's member, NAME/ID."""
     name, _, id_ = member.partition("/")
     return Holder(name, id_)
 
 
 def _reach(router: Router) -> dict[Dpid, list[Holder]]:
-    """Return the members that each switch is connected to."""
+    """Return the members to which each switch is connected."""
     return {dpid: [_holder(member) for member in members] for dpid, members in router.in_reach.items()}

@@ -1,7 +1,7 @@
-"""Members that should be there: the leader finds those that are overdue, and those without a link to it.
+"""Missing members: the leader finds members that have been absent for too long or have no link to it.
 
-In: the members that live or were known, and the links to their southbounds. Out: a message to the control loop, which
-raises the alarms, whenever a member is missing or back. ``now`` is in monotonic seconds.
+In: the present and the absent members, and the links to their southbounds. Out: a message to the control loop, which
+raises the alarms, whenever missing members change. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection
 from controller.store.members import NONE_MISSING, Members, MissingMembers
 
 OVERDUE_S = 30.0
-"""Seconds that a member may be absent, so that its process can be started again."""
+"""Seconds for which a member may be absent before it counts as missing, for example to start its process again."""
 
 
 class MissingMembersWatch:
-    """Watch of the leader over all members.
+    """Detection of missing members by the leader.
 
-    ``linked``: returns the members with a link to the leader as NAME/ID. ``link_s``: seconds that a member may be
+    ``linked``: returns the members with a link to the leader, as NAME/ID. ``link_s``: seconds for which a member may be
     without a link."""
 
     def __init__(
@@ -27,13 +27,13 @@ class MissingMembersWatch:
         self._put = put
         self._link_s = link_s
         self._absent_at: dict[str, float] = {}
-        """Time since which each absent member is absent."""
+        """Time from which on each absent member has been absent."""
         self._linked_at: dict[str, float] = {}
-        """Time at which each member was linked last, by its id; the first look counts as a link."""
+        """Time at which each member was last linked, by its id; before its first link, the time of the first check."""
         self._published = NONE_MISSING
 
     def look(self, members: Members, now: float) -> None:
-        """Publish which members are missing, if that has changed."""
+        """Tell the control loop which members are missing, if these have changed."""
         linked = {member.rpartition("/")[2] for member in self._linked()}
         self._absent_at = {name: self._absent_at.get(name, now) for name in members.absent}
         self._linked_at = {one.id: now if one.id in linked else self._linked_at.get(one.id, now) for one in members.all}

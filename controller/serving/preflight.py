@@ -1,7 +1,7 @@
 """Checks of a configuration before anything is started.
 
-In: the configuration. Out: nothing, or ``InvalidInput`` with every problem; and sentences about settings that work but
-are unwise. The checks leave no file behind and open no port, so that the configuration of a running controller can be
+In: the configuration. Out: ``InvalidInput`` with every problem, if any; sentences about settings that work but are
+unwise. The checks leave no file behind and open no port, so that the configuration of a running controller can be
 checked too.
 """
 
@@ -30,14 +30,14 @@ from signalbox.files import of_another_user, open_to_others, replaceable
 
 
 def check(config: Config, stand_by: bool = False) -> None:
-    """Resolve the addresses, read inventory, tokens and certificates, try the directories. Raises ``InvalidInput``.
+    """Check that addresses resolve, files can be read, and directories can be written. Raises ``InvalidInput``.
 
-    ``stand_by``: whether the controller may have to stand by."""
+    ``stand_by``: whether the controller is to stand by if another one is active."""
     InvalidInput.refuse([*(cannot_stand_by(config) if stand_by else ()), *_problems(config)])
 
 
 def cannot_stand_by(config: Config) -> Iterator[FieldProblem]:
-    """Yield the setting that a controller needs to stand by, and does not have."""
+    """Yield a problem for each setting that is missing for a controller that may stand by."""
     if config.etcd_endpoints and not config.members.api:
         yield FieldProblem(
             "members.api",
@@ -51,7 +51,7 @@ def cannot_stand_by(config: Config) -> Iterator[FieldProblem]:
 
 
 def doubts(config: Config) -> Iterator[str]:
-    """Yield a sentence for each setting that works, but that an operator should know of."""
+    """Yield a sentence for each setting that works but is unwise."""
     proxy_socket = config.api.proxy_socket
     for address in (*config.api.listen, *([f"unix:{proxy_socket}"] if proxy_socket else [])):
         path = socket_path(address)
@@ -72,10 +72,10 @@ def doubts(config: Config) -> Iterator[str]:
 
 
 def check_saved(config: Config) -> None:
-    """Raise ``InvalidInput`` when a controller with this configuration would refuse the saved jobs.
+    """Raise ``InvalidInput`` if a controller with this configuration would refuse the saved jobs.
 
-    The error is also raised when the controller would refuse the secret of the jobs' lease tokens. The check takes no
-    claim, so another controller may use the state directory."""
+    It is also raised if the controller would refuse the secret of the jobs' lease tokens. The check does not claim the
+    state, so another controller may be using it."""
     from controller import extensions  # slow to import, and other commands do not need them
     from controller.core import state
 
@@ -89,8 +89,8 @@ def check_saved(config: Config) -> None:
 def check_dates(config: Config) -> None:
     """Raise ``InvalidInput`` for certificates that are not valid now.
 
-    A controller starts with invalid certificates nevertheless, because it can repair the fabric even while no client
-    accepts its certificate."""
+    A controller starts even with invalid certificates, because it can repair the fabric while no client accepts its
+    certificate."""
     InvalidInput.refuse(validity.problems(config, time.time()))
 
 
@@ -140,9 +140,9 @@ def _cannot_resolve(where: str, host: str) -> Iterator[FieldProblem]:
 
 
 def _same_address(config: Config) -> Iterator[FieldProblem]:
-    """Yield a problem for each address that two listeners share: a socket's path, or a port of the same address.
+    """Yield a problem for each address that two listeners share: the path of a socket, or a port of an address.
 
-    Port 0 stands for any free port, so listeners may share it."""
+    Listeners may share port 0, which stands for any free port."""
     ports: list[tuple[str, str, int]] = [
         ("openflow.port", config.openflow.host, config.openflow.port),
         ("metrics.port", config.metrics.host, config.metrics.port),
@@ -170,7 +170,7 @@ def _same_address(config: Config) -> Iterator[FieldProblem]:
 def _overlap(*hosts: str) -> bool:
     """Return whether two hosts have an address in common.
 
-    A wildcard has all addresses; a host that cannot be resolved has none."""
+    A wildcard has all addresses. A host that cannot be resolved has none."""
     try:
         found = [{entry[4][0] for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)} for host in hosts]
     except (OSError, UnicodeError):
@@ -179,9 +179,9 @@ def _overlap(*hosts: str) -> bool:
 
 
 def _cannot_write(where: str, directory: Path) -> Iterator[FieldProblem]:
-    """Yield a problem when nothing can be written in the directory, or where it would be created.
+    """Yield a problem if no file can be written in the directory or, if it is missing, where it would be created.
 
-    A file is written as a test, because permissions alone do not show read-only mounts or root."""
+    A file is written as a test, because permissions show neither read-only mounts nor the rights of root."""
     existing = next((path for path in (directory, *directory.parents) if path.exists()), directory)
     try:
         with tempfile.TemporaryDirectory(dir=existing):

@@ -1,7 +1,7 @@
-"""Publication times of the control loop's status: soon after a change, rarely while only counters arrive.
+"""Publication times of the control loop's status: soon after a change, and rarely while only counters arrive.
 
-In: messages and commands of each turn, the routes that are published to jobs. Out: whether to publish now. Pure;
-``now`` is in monotonic seconds.
+In: the messages and commands of each turn, and the routes that are published to jobs. Out: whether to publish now.
+Pure; ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from controller.jobs.messages import RenewLease, ReportIterations
 from controller.tables.messages import Counters
 
 PUBLISH_ROUTES_S = 0.1
-"""Seconds between publications while the routes of jobs change, for which trainers wait."""
+"""Seconds between publications while routes, for which training jobs wait, change."""
 PUBLISH_S = 0.25
-"""Seconds between publications while anything else happens.
+"""Seconds between publications while other parts of the status change.
 
-The status is also published before each reply whose effect it shows, so that a client with the reply can read the
+The status is also published before each reply whose effect it shows, so that a client that has the reply can read the
 effect."""
 PUBLISH_COUNTERS_S = 1.0
 """Seconds between publications while only counters arrive."""
 
 
 class Publishing:
-    """Schedule of publications. ``routes``: published routes of jobs, a new object after each change."""
+    """Schedule of publications. ``routes``: published routes of jobs; a new object after each change."""
 
     def __init__(self) -> None:
         self._at = 0.0

@@ -1,6 +1,7 @@
 """Notification of a service manager such as systemd (``sd_notify(3)``, ``Type=notify``).
 
-In: ``NOTIFY_SOCKET``, the manager's socket. Out: one datagram per state; nothing without the variable.
+In: the manager's socket, in the environment variable ``NOTIFY_SOCKET``. Out: one datagram per report; nothing without
+the variable.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ log = structlog.get_logger(__name__)
 def ready(status: str) -> None:
     """Report that the unit has started, with a ``status`` line for ``systemctl status``.
 
-    Later calls change that line."""
+    Later calls replace the line."""
     if not (address := os.environ.get("NOTIFY_SOCKET")):
         return
     if address.startswith("@"):  # a name in the abstract namespace, which begins with a zero byte

@@ -1,7 +1,7 @@
-"""Reload at SIGHUP: reads the configuration file again and applies what may change while the controller runs.
+"""Reload at SIGHUP: reads the configuration file again, and applies settings that may change at run time.
 
-In: the signal; the owners of certificates, identities and log level. Out: all new contents are in force; or, when any
-content is wrong, nothing changes, and the log names every problem. The log also names changes that need a restart.
+In: the signal; functions that read files and settings again. Out: all new contents are in force. If one of them is
+invalid, nothing changes, and the log names every problem. The log also names changes that need a restart.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ log = structlog.get_logger(__name__)
 TakeOver = Callable[[], Mapping[str, object] | None]
 """Function that puts prepared contents in force, and returns facts for the log."""
 Prepare = Callable[[Config], TakeOver]
-"""Function that reads files that the configuration names, and raises ``InvalidInput`` when their contents are wrong."""
+"""Function that reads files that the configuration names. Raises ``InvalidInput`` if their contents are invalid."""
 
 
 Hangups = queue.SimpleQueue[bool]
-"""Queue with True for each SIGHUP to handle; False ends the handling. A signal handler may put into it."""
+"""Queue with True for each SIGHUP to handle; False ends the handling. A signal handler may add entries."""
 
 
 @contextmanager
 def hangups() -> Iterator[Hangups]:
-    """Queue SIGHUPs instead of ending the process, in the main thread."""
+    """Queue SIGHUPs, which would otherwise end the process. For use in the main thread."""
     received: Hangups = queue.SimpleQueue()
     before = signal.signal(signal.SIGHUP, lambda *_: received.put(True))
     try:
@@ -58,8 +58,8 @@ def reloading(received: Hangups, reload: Reload) -> Iterator[None]:
 class Reload:
     """Reload of the configuration, callable from any thread.
 
-    ``file``: None when the configuration is from no file. ``config``: configuration of the running controller.
-    ``refused`` is called at each reload; its argument is whether the reload found a problem."""
+    ``file``: configuration file; None without one. ``config``: configuration of the running controller. ``refused``:
+    called at each reload with whether the reload has found a problem."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Reload:
             self.once()
 
     def once(self, partly: bool = False) -> None:
-        """Reload all contents, or nothing when any is wrong; ``partly``: reload all contents that are not wrong."""
+        """Reload all contents, or nothing if one is invalid. ``partly``: reload all valid contents instead."""
         try:
             with self._lock:
                 self._once(partly)
@@ -122,7 +122,7 @@ class Reload:
 
 
 def _differing(running: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield keys with different values, and both values."""
+    """Yield (key, running value, wanted value) for each key with different values."""
     for key, value in running.items():
         if isinstance(value, dict):
             yield from _differing(value, wanted[key], f"{prefix}{key}.")

@@ -64,11 +64,11 @@ def serve(
 ) -> int:
     """Run the controller until SIGTERM or SIGINT, and return the exit status.
 
-    ``stand_by``: wait first while another controller uses the state. ``config_file``: file to read again at SIGHUP.
-    ``make_planner``: makes the planner. ``answer``: answers the extension's questions (``Extension.answer``) in a
-    separate process. Only benchmarks pass functions for ``make_planner`` and ``answer``.
+    ``stand_by``: whether to wait while another controller uses the state. ``config_file``: file to read again at
+    SIGHUP. ``make_planner``: makes the planner. ``answer``: answers the extension's questions (``Extension.answer``) in
+    a separate process. Only benchmarks pass ``make_planner`` and ``answer``.
 
-    Raises ``InvalidInput`` for wrong files, and ``OSError`` when an address cannot be listened on."""
+    Raises ``InvalidInput`` for invalid files, and ``OSError`` if the process cannot listen on an address."""
     with suppress(Stopped), ExitStack() as ends:
         ends.enter_context(stop_signals(stop))
         received = ends.enter_context(hangups())
@@ -116,7 +116,7 @@ def _run(
 ) -> None:
     """Run the controller with its state until SIGTERM or SIGINT.
 
-    ``free_ports``: closes the ports of a standby, just before the ports of the active controller are opened."""
+    ``free_ports``: closes the ports of the standby, just before those of the active controller are opened."""
     with ExitStack() as ends:
         ends.callback(store.close)
         # southbound, gRPC server, planning process -> control loop
@@ -193,6 +193,6 @@ def _ready(config: Config, addresses: Sequence[str], metrics_port: int, mode: Mo
 
 
 def _alarms_before(history: EventHistory) -> dict[AlarmKey, float]:
-    """Return the alarms of the previous controller that had not ended, with their start in monotonic seconds."""
+    """Return the alarms of the previous controller that had not ended, with their starts in monotonic seconds."""
     lasts = {key: max(0.0, time.time() - at) for key, at in not_over(history.after(0, MOST_KEPT)).items()}
     return {key: time.monotonic() - lasts_s for key, lasts_s in lasts.items()}

@@ -1,8 +1,8 @@
-"""The southbound's process, on the side of the controller: starts it, and exchanges messages with it.
+"""The controller's side of the southbound's process: starts the process, and exchanges messages with it.
 
 In: packets of the control loop, answers about claims, new files. Out: packets of the southbound. Two threads send and
-receive, so that nothing waits for a process that is busy. The controller ends when the process ends by itself. It also
-ends when the process hangs: while the controller lives, no other member would get the switches.
+receive, so that nothing waits for a busy process. The controller ends when the process ends by itself. It also ends
+when the process hangs, because otherwise no other member would get the switches.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from signalbox.errors import SignalboxError
 log = structlog.get_logger(__name__)
 
 LOOK_AT_LIFE_S = 1.0
-"""Seconds between two looks at whether the process has sent anything."""
+"""Seconds between two checks whether the process has sent a message."""
 MOST_SILENT = 15
-"""Largest number of looks without a message; such looks do not happen while this process itself is stopped."""
+"""Largest number of successive checks without a message. Checks are counted because none happen while this process
+itself is suspended."""
 END_S = 5.0
-"""Seconds that the process may take to end the connections of the switches."""
+"""Seconds in which the process must end the connections of the switches."""
 
 
 class Followed(Holding, Protocol):
-    """Holding that says when it changes. ``changed``: called by a thread after each change."""
+    """``Holding`` that reports changes. ``changed``: called by a thread after each change."""
 
     changed: Callable[[], None]
 
 
 def run(*arguments: Any) -> None:
-    """Run the southbound in its process: the main function, whose imports the controller does not need."""
+    """Run the southbound. Main function of the process; the import is here because the controller does not need it."""
     from controller.southbound.own_process import run as run_process
 
     run_process(*arguments)
@@ -49,7 +50,7 @@ def run(*arguments: Any) -> None:
 class SouthboundProcess:
     """A southbound in a process of its own.
 
-    ``holding``: switches to claim. ``fail``: called by a thread with the error when the process ends by itself."""
+    ``holding``: switches to claim. ``fail``: called by a thread with an error when the process ends by itself."""
 
     def __init__(
         self,
@@ -61,20 +62,22 @@ class SouthboundProcess:
         self._holding = holding
         self._fail = fail
         self.link: Callable[[bytes | None], None] = lambda _: None
-        """Function that gets the packets of the southbound, or None when it could not read a packet."""
+        """Function that is called with each packet of the southbound, or with None when the southbound could not read a
+        packet."""
         self._child = Child("southbound", run, config, logging, niceness=0)
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._answered: dict[Dpid, Claim] = {}
-        """Latest answer about each switch that the process has asked about."""
+        """Latest answers, by switch about which the process has asked."""
         self._is_changed = threading.Event()
-        """Whether the sending thread is due to look for answers that have changed."""
+        """Whether the sending thread has yet to look for changed answers."""
         holding.changed = self._look
         self._stopping = False
         self._ended = threading.Event()
         self._silent = 0
-        """Looks without a message so far."""
+        """Number of checks since the latest message."""
         self._waits = self._is_begun = False
-        """Whether the receiving thread waits for a message, and whether the process has sent one since its imports."""
+        """Whether the receiving thread is waiting for a message; and whether the process has sent its first message,
+        after its imports."""
         self._threads = [
             threading.Thread(target=self._guarded, args=(body,), name=f"southbound-{name}", daemon=True)
             for name, body in (("sends", self._send), ("receives", self._receive), ("lives", self._watch))
@@ -83,7 +86,7 @@ class SouthboundProcess:
             thread.start()
 
     def write(self, message: object) -> None:
-        """Queue a packet, or a message of ``southbound.own_process``; never waits."""
+        """Queue a packet, or a message of ``southbound.process_messages``, without waiting."""
         self._queue.put(message)
 
     def broken(self) -> None:
@@ -108,7 +111,7 @@ class SouthboundProcess:
             self._fail(error)
 
     def _look(self) -> None:
-        """Have the sending thread look at the holding soon, once for many changes."""
+        """Make the sending thread look for changed answers soon; once for many changes."""
         if not self._is_changed.is_set():
             self._is_changed.set()
             self.write(self._is_changed)
@@ -153,7 +156,7 @@ class SouthboundProcess:
             raise SignalboxError(f"the process of the southbound ended with status {self._child.end(END_S)}")
 
     def _answer(self, asked: Claim) -> None:
-        """Answer a question of the process."""
+        """Send the present answer to a question of the process."""
         may_claim = asked.since is not None and self._holding.may_claim(asked.dpid, asked.since)
         generation = self._holding.generation(asked.dpid)  # in this order, as ``Holding`` requires
         self._answered[asked.dpid] = answer = replace(asked, generation=generation, may_claim=may_claim)

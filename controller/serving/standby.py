@@ -1,8 +1,8 @@
-"""Standby: waits until this controller may use the saved state, which only one controller may use at a time.
+"""Standby: waits for the claim of the saved state, which only one controller has at a time.
 
-In: the state's store. Out: the claim, or False when the process must stop first. During the wait slow imports are done,
-and files have been read. With etcd the API forwards calls to the active controller, and ``/metrics`` has the metrics
-of a standby; with a shared state directory no port is open.
+In: the store. Out: the claim, or False if the process must stop first. While it waits, the process does slow imports;
+it has read the files before. With etcd, the API forwards calls to the active controller, and ``/metrics`` has the
+metrics of a standby. With a shared state directory, no port is open.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ log = structlog.get_logger(__name__)
 
 
 class Stopped(BaseException):
-    """SIGTERM or SIGINT arrived."""
+    """SIGTERM or SIGINT has arrived."""
 
 
 def wait_for_turn(store: Store) -> bool:
-    """Return True once the state is claimed, or False when SIGTERM or SIGINT arrives first; for the main thread.
+    """Return True when the state is claimed, or False when SIGTERM or SIGINT arrives first. For the main thread.
 
     Raises ``InvalidInput`` for a state that cannot be written."""
     if store.claim():
@@ -62,7 +62,7 @@ def forwarding(
 ) -> Iterator[None]:
     """Forward calls to the active controller and serve metrics while the context lasts.
 
-    ``beside``: runs in the same asyncio loop.
+    ``beside``: coroutine that runs in the same asyncio loop meanwhile.
 
     Raises ``OSError`` and ``InvalidInput`` when an address cannot be listened on."""
     board.stands_by = True
@@ -79,5 +79,5 @@ def forwarding(
 
 
 def stop() -> NoReturn:
-    """Interrupt the main thread."""
+    """Handle a signal: interrupt the main thread."""
     raise Stopped

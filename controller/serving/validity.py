@@ -1,7 +1,7 @@
 """Validity periods of the listeners' certificates.
 
-In: the files that the configuration names, and the time. Out: when each certificate ends, or that no client accepts it
-now (RFC 5280 section 4.1.2.5).
+In: the files that the configuration names, and the time. Out: the expiry of each certificate, and a problem for a
+certificate that is not valid now (RFC 5280 section 4.1.2.5).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Validity(NamedTuple):
 
 
 class CertificatesInUse:
-    """Certificates in use, whose end times are on the board.
+    """Certificates in use, whose expiries are published on the board.
 
-    The log reports a certificate that is not valid as an error, but the controller runs. Without the controller nothing
-    would repair the fabric; with it, only clients that verify the certificate fail."""
+    An invalid certificate is logged as an error, but the controller runs: only clients that verify the certificate
+    fail, whereas without the controller nothing would repair the fabric."""
 
     def __init__(self, config: Config, board: StatusBoard) -> None:
         self._board = board
@@ -49,8 +49,8 @@ class CertificatesInUse:
     def prepare(self, config: Config) -> Callable[[], None]:
         """Read the certificates, and return a function that puts them in use.
 
-        Raises ``InvalidInput`` for a certificate that is not valid, unless it is in use already: refusing a certificate
-        in use would block all other changes."""
+        Raises ``InvalidInput`` for an invalid certificate, unless it is in use already. Refusing a certificate in use
+        would block all other changes."""
         found = _found(config)
         new = {section: validity for section, validity in found.items() if validity != self._in_use.get(section)}
         InvalidInput.refuse(_problems(config, new, time.time()))
@@ -64,7 +64,7 @@ class CertificatesInUse:
 
 
 def problems(config: Config, now: float) -> Iterator[FieldProblem]:
-    """Yield problems of certificates that are not valid at ``now`` (seconds since 1970); unreadable ones have none."""
+    """Yield a problem for each readable certificate that is not valid at ``now`` (seconds since 1970)."""
     return _problems(config, _found(config), now)
 
 
@@ -79,7 +79,7 @@ def _problems(config: Config, found: Mapping[str, Validity], now: float) -> Iter
 
 
 def _found(config: Config) -> dict[str, Validity]:
-    """Return the validity by listener. Problems of a file are reported where it is loaded."""
+    """Return the validities by listener. Unreadable files are left out, since loading them reports the problem."""
     found = {}
     for section in TLS_SECTIONS:
         files: TlsFiles | None = getattr(config, section).tls_files
@@ -89,7 +89,7 @@ def _found(config: Config) -> dict[str, Validity]:
 
 
 def of(file: Path) -> Validity | None:
-    """Return the validity of the first certificate in the file, which clients see; None when it cannot be read."""
+    """Return the validity of the first certificate in the file, which clients see; None if it cannot be read."""
     try:
         text = read_small(file).decode("ascii", errors="replace")
         begin = text.index(ssl.PEM_HEADER)
