@@ -1,7 +1,8 @@
 """Circuits of optical switches in analyses: circuits by name, and the use that a job makes of its circuits.
 
-In: the fabric, a job's wiring and routes. Out: links that fail together, and figures for people. A circuit is a one-way
-link: the port where it ends sends over another circuit, to a server that may be a different one. Pure."""
+In: the fabric, a job's wiring and routes. Out: links that fail together, and sentences and figures for people. A
+circuit is a one-way link. The port where a circuit ends sends over another circuit, perhaps to a different server.
+Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +25,11 @@ _DRAINABLE = "only switches and cables between them can be drained"
 
 
 def circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
-    """Return the circuits that each name stands for; names of no circuit are left out.
+    """Return the circuits that each name denotes. Names that denote no circuit are left out.
 
-    - ``server2:3``, ``server2:server2-eth3``, ``0x2:3``: both circuits over the fibre pair of this interface, out of it
-      and into it.
+    - ``server2:3``, ``server2:server2-eth3``, ``0x2:3``: both circuits of this interface, out of it and into it.
     - ``server1:2>server7``: only this circuit.
-    - ``server1:server7``: all circuits from the one server to the other."""
+    - ``server1:server7``: all circuits from the first server to the second one."""
     found: defaultdict[str, set[LinkId]] = defaultdict(set)
     for link in fabric.links.values() if names else ():
         if link.one_way:
@@ -99,7 +99,7 @@ class Use:
     most_hops: int
     """Largest number of circuits on a flow's path."""
     unusable: int = 0
-    """Number of circuits that do not work, or are drained."""
+    """Number of circuits that do not work or are drained."""
 
 
 def use_of(arrangement: Arrangement, routes: Iterable[Route], usable: Container[LinkId]) -> Use:
@@ -113,7 +113,7 @@ def use_of(arrangement: Arrangement, routes: Iterable[Route], usable: Container[
 
 
 def arranged(found: JobAnalysis, use: Use) -> Arranged:
-    """Return sentences about the job's circuits, and, if the circuits limit the job, why and what routing can gain."""
+    """Return sentences about the job's circuits and, if these limit the job, about the reason and possible gains."""
     wiring, circuits = use.wiring, counted(len(use.wiring.circuits), "circuit")
     usable = f"{circuits}, of which {use.unusable:,} cannot be used now" if use.unusable else circuits
     on = f"parallelization {wiring.parallelization} on {usable}" if wiring.parallelization else f"on {usable}"

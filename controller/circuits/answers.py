@@ -1,6 +1,6 @@
-"""Answers about wirings for a running controller: the best parallelization and circuits of a job, and replacements.
+"""Answers about wirings: the best parallelization and circuits of a job, and replacements for lost circuits.
 
-In: a question of the control loop. Out: the answer, or an error that says why there is none. ``signalbox design
+In: a question of the control loop. Out: the answer, or an error with the reason why there is none. ``signalbox design
 wiring`` uses the same model (docs/wiring.md)."""
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from controller.planning.problem import PlanLimits
 from signalbox.jobs.spec import JobSpec
 
 MENDED_LIMITS = PlanLimits(time_limit_s=0.5, ecmp_draws=0)
-"""Limits of the plan for a mended wiring. They are tight, because the new circuits wait for this plan."""
+"""Limits of the plan for a mended wiring. They are small, because the new circuits wait for this plan."""
 
 
 def find_wiring(asked: FindWiring) -> FoundWiring:
-    """Return the best wiring for a job. Raises ``SignalboxError`` when the planner has no answer."""
+    """Return the best wiring for a job. Raises ``SignalboxError`` if the planner finds no plan."""
     interface_gbps, interfaces = asked.interface_bps / GIGABIT, len(asked.optical)
     rates = Rates(interface_gbps, interfaces * interface_gbps / COST_RATIO)
     ways = tuple(
@@ -49,7 +49,7 @@ def find_wiring(asked: FindWiring) -> FoundWiring:
 
 
 def mend_wiring(asked: MendWiring) -> MendedWiring:
-    """Return a wiring that replaces lost circuits. Raises ``SignalboxError`` when the planner has no answer."""
+    """Return a wiring that replaces lost circuits. Raises ``SignalboxError`` if the planner finds no plan."""
     runs, parallelization = asked.wiring.runs, asked.wiring.parallelization
     traffic = traffic_as_it_runs(runs)
     wiring = mended(traffic.pairs, Wiring(len(asked.servers), asked.peers), asked.lost, asked.dead, asked.fixed)
@@ -64,7 +64,7 @@ def mend_wiring(asked: MendWiring) -> MendedWiring:
 
 
 def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
-    """Return the routes of the plan, with the addresses of ``runs`` in place of the planner's."""
+    """Return the routes of the plan, with the addresses of the spec ``runs`` in place of the planner's."""
     address = dict(zip(best.spec.endpoints, runs.endpoints, strict=True))
 
     def ports(path: Path) -> tuple[Port, ...]:
@@ -79,7 +79,7 @@ def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
 
 
 def refusal(answer: Answer) -> str:
-    """Return the reason why a job should not run on circuits: the better alternative, with both iteration times."""
+    """Return the text that refuses circuits for a job: the better alternative, and both iteration times."""
     best, other = answer.best, answer.other
     return (
         f"one switch with {best.rates.other_gbps:g} Gbit/s per server is better: {other.other_s:.4g} s per iteration, "

@@ -1,4 +1,4 @@
-"""Circuits of optical switches as an extension of the control loop. This module connects the others in its folder.
+"""Circuits of optical switches as an extension of the control loop. This module connects the others of its package.
 
 In: messages of optical switches, jobs, and the ports where probes arrive (``core.messages``). Out: circuits as one-way
 links, the reasons why jobs wait, the circuits of each job, and alarms.
@@ -37,16 +37,16 @@ class CircuitExtension(Extension):
     """State of optical switches, fibres and wired jobs.
 
     - ``optical``: cross-connects of optical switches.
-    - ``fibres``: fibres that are not as configured.
-    - ``wirings``: jobs that wait for circuits.
+    - ``fibres``: fibres that are not connected as configured.
+    - ``wirings``: search for wirings of jobs.
 
     Cached results (``shared_map.Row``), which are computed again when their inputs change:
 
-    - ``interfaces``: interfaces that work.
+    - ``interfaces``: working interfaces.
     - ``unwired``: reasons why jobs wait.
     - ``job_wirings``: wiring of each job that has one.
     - ``owned``: circuits of all jobs.
-    - ``damaged``: broken parts of each job's wiring."""
+    - ``damaged``: broken interfaces and circuits of each job's wiring."""
 
     answer = staticmethod(questions.answer)
     prepare = staticmethod(questions.prepare)
@@ -101,8 +101,8 @@ class CircuitExtension(Extension):
     def _connected_anew(self, moved: frozenset[PortRef], now: float) -> Effects:
         """Forget where the probes of these interfaces arrived, and request new probes.
 
-        The topology and the discovery must both forget: discovery reports a link again only after it has forgotten the
-        link or lost it."""
+        Both the topology and the discovery must forget, because discovery reports a known link again only after it has
+        forgotten or lost it."""
         if not moved:
             return NO_EFFECTS
         # Probes that arrive elsewhere than configured may have been redirected by a change of another port.
@@ -142,7 +142,7 @@ class CircuitExtension(Extension):
     def _rewire(self, between: JobId | None, arrange: Arrange, now: float) -> Effects:
         """Give new circuits to jobs that have lost some circuits.
 
-        ``between``: job whose iteration has just ended, so that its circuits can change between two iterations."""
+        ``between``: job whose iteration has just ended; its circuits can change now, before the next iteration."""
         effects = NO_EFFECTS
         for job, wiring in self.wirings.others_due(self._s.jobs.jobs, self.damaged, now, between):
             effects |= arrange(job, wiring.arrangement, now)
@@ -156,7 +156,7 @@ class CircuitExtension(Extension):
     def work(self) -> Sequence[Command]:
         """Begin a change of circuits, if one is due, and return the next question about a wiring.
 
-        Circuits that the change ends are not in ``links`` any more, so that new rules lead around them."""
+        Circuits that the change removes are no longer in ``links``, so that new rules lead around them."""
         s, optical = self._s, self.optical
         optical.set_owned(self.owned())
         if s.phases.adopting:
@@ -176,10 +176,10 @@ class CircuitExtension(Extension):
         return self.optical.send(now)
 
     def begin(self, now: float) -> Mapping[JobId, Routes | None]:
-        """Return the jobs whose new circuits have all become links, and the jobs that stop waiting for new circuits.
+        """Return the jobs whose new circuits have all become links, and the jobs that stop waiting for them.
 
-        The value of a job is the routes that were found with its wiring. It is None for a job that replaced only some
-        circuits: this job keeps its routes until the next plan."""
+        The value of a job is the routes that were found with its wiring. It is None for a job of which only some
+        circuits were replaced, and which keeps its routes until the next plan."""
         if not self.wirings.new or self.optical.change:
             return {}
         return self.wirings.ready(self._s.jobs.jobs, self._s.fabric.links, now)
@@ -225,7 +225,7 @@ def _together(of_jobs: Mapping[JobId, JobWiring]) -> Circuits:
 
 
 MOST_NAMED = 4
-"""Number of interfaces that one sentence lists by name."""
+"""Largest number of interfaces that one sentence names."""
 
 
 def raised_alarms(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
@@ -244,7 +244,7 @@ def _dark_interfaces(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabr
     - its port is down at either end;
     - no probes arrive over its circuit, or none arrived before another circuit replaced it;
     - its fibres may be swapped;
-    - its probes arrive where no circuit leads."""
+    - its probes arrive at an interface to which no circuit leads."""
     for at in sorted(circuits.cabling.fibre_of):
         switch = fabric.switches.get(at.dpid)
         port = switch.ports.get(at.port) if switch else None
@@ -279,7 +279,7 @@ def _may_be_swapped(circuits: OpticalSwitches, fabric: Fabric, at: PortRef, othe
 
 
 def _fibre_end(circuits: OpticalSwitches, at: PortRef) -> str:
-    """Return the name of the optical port to which the configured fibres of an interface lead."""
+    """Return the name of the port of an optical switch to which the configured fibres of an interface lead."""
     optical = circuits.cabling.fibre_of[at]
     return f"port {optical.port} of {circuits.name(optical.dpid)}"
 

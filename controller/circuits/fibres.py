@@ -4,14 +4,14 @@
 one for each direction. Optical switches pass light on and send no LLDP of their own, so the controller cannot discover
 these connections. It discovers where a circuit leads by LLDP between servers, as for any link.
 
-``FibreState`` finds fibres that are not as configured. In: the active circuits, the circuits over which no probes
-arrive, and the interfaces at which the probes of each interface arrive. Out: circuits with a fibre that may be dark,
-even when other circuits have replaced them; interfaces whose probes arrive elsewhere; pairs of interfaces whose fibres
-may be swapped, at one optical switch or at one server. A pair is reported when all probes from and to its two
-interfaces arrive as if their fibres were swapped. Several pairs may explain the same probes.
+``FibreState`` finds fibres that are not connected as configured. In: the active circuits, the circuits over which no
+probes arrive, and for each interface where its probes arrive. Out: circuits with a fibre that may be dark, even after
+other circuits have replaced them; interfaces whose probes arrive elsewhere; pairs of interfaces, at one optical switch
+or at one server, whose fibres may be swapped. A pair is reported if all probes from and to its two interfaces arrive as
+they would with swapped fibres. Several pairs may explain the same probes.
 
-Fibres are examined when circuits and probes have been the same for a while. A finding stays until probes contradict it
-or a port is down; a change of circuits alone neither adds nor removes findings. Pure; ``now`` is monotonic seconds.
+Fibres are examined when circuits and probes have not changed for a while. A finding stays until probes contradict it or
+a port is down. A change of circuits alone neither adds nor removes findings. Pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Circuits = Mapping[PortRef, PortRef]
 
 @dataclass(frozen=True)
 class Cabling:
-    """Connections of all optical switches."""
+    """Configured fibres of all optical switches."""
 
     interface_at: Mapping[PortRef, PortRef] = field(default_factory=lambda: MappingProxyType({}))
     """Interface of a server at each port of an optical switch.
@@ -39,7 +39,7 @@ class Cabling:
 
     @cached_property
     def fibre_of(self) -> Mapping[PortRef, PortRef]:
-        """Port of an optical switch that each interface of a server is connected to."""
+        """Port of an optical switch to which each interface of a server is connected."""
         return {interface: at for at, interface in self.interface_at.items()}
 
     @cached_property
@@ -49,7 +49,7 @@ class Cabling:
 
     @cached_property
     def fibres(self) -> Mapping[Dpid, tuple[tuple[PortNo, PortRef], ...]]:
-        """Ports of each optical switch that lead to servers, in order, each with the interface there."""
+        """Ports of each optical switch that lead to servers, in order, each with the interface of the server."""
         found: dict[Dpid, list[tuple[PortNo, PortRef]]] = {}
         for at, interface in sorted(self.interface_at.items()):
             found.setdefault(at.dpid, []).append((at.port, interface))
@@ -61,7 +61,7 @@ class Cabling:
         return ports_by_switch(self.fibre_of)
 
     def interface(self, server: Dpid, optical: Dpid) -> PortRef | None:
-        """Return the interface of that server at that optical switch; None when there is none."""
+        """Return the interface of a server at an optical switch; None if there is none."""
         return self._by_both.get((server, optical))
 
     @cached_property
@@ -71,12 +71,12 @@ class Cabling:
     def circuits(self, connected: Mapping[PortRef, PortRef]) -> Circuits:
         """Return the circuits that optical switches make.
 
-        ``connected``: for each input port of an optical switch the port by which its light leaves."""
+        ``connected``: output port by input port, for each optical switch."""
         ends = ((self.interface_at.get(src), self.interface_at.get(dst)) for src, dst in connected.items())
         return {src: dst for src, dst in ends if src and dst}
 
     def connected(self, circuits: Circuits) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
-        """Return for each optical switch the cross-connects (input port, output port) that make these circuits."""
+        """Return, for each optical switch, the cross-connects that make these circuits: output port by input port."""
         found: dict[Dpid, dict[PortNo, PortNo]] = {dpid: {} for dpid in self.optical}
         for src, dst in circuits.items():
             at = self.fibre_of[src]
@@ -87,7 +87,7 @@ class Cabling:
 def cabling_of(fibres: Mapping[tuple[int, int], tuple[int, int]]) -> Cabling:
     """Return the cabling of the configured fibres.
 
-    ``fibres``: for each (dpid, port) of an optical switch, the (dpid, port) of the server that is connected there."""
+    ``fibres``: (dpid, port) of the connected server, by (dpid, port) of the optical switch."""
 
     def port_ref(at: tuple[int, int]) -> PortRef:
         return PortRef(Dpid(at[0]), PortNo(at[1]))
@@ -112,11 +112,12 @@ class FibreState:
     swaps: frozenset[Swap] = frozenset()
     """Pairs of interfaces whose fibres may be swapped."""
     misrouted: Circuits = field(default_factory=dict)
-    """Interfaces whose probes arrive where neither their circuit nor a swap leads, each with the receiving one."""
+    """Interfaces whose probes arrive where neither their circuit nor a swap leads, each with the interface where they
+    arrive."""
     silent: frozenset[tuple[PortRef, PortRef]] = frozenset()
     """Circuits over which no probe has arrived yet, as (sender, receiver); without interfaces in ``swaps``.
 
-    A circuit is removed when probes of its sender have arrived somewhere and probes have arrived at its receiver."""
+    An entry is removed when probes of the sender have arrived anywhere, and any probes have arrived at the receiver."""
     _seen: tuple[Circuits, Circuits] = field(default_factory=lambda: ({}, {}))
     _looks_at: float = math.inf
     _is_read: bool = False
@@ -132,14 +133,12 @@ class FibreState:
     ) -> frozenset[Dpid]:
         """Update the findings, and return the optical switches whose cross-connects should be read again.
 
-        Called ten times a second. The controller reads these switches before it reports findings about their fibres,
-        because another controller or a person may have changed their cross-connects.
+        Called ten times a second. These switches are read before findings about their fibres are reported, because
+        another controller or a person may have changed their cross-connects.
 
-        ``active``: circuits over which probes should pass.
-        ``missing``: circuits that are made, but over which no probes arrive.
-        ``heard``: for each interface, the interface at which its probes arrive.
-        ``missing`` and ``heard`` are limited to connected optical switches.
-        ``working``: interfaces that have light; the state of others is unknown.
+        ``active``: circuits over which probes should pass. ``missing``: active circuits over which no probes arrive.
+        ``heard``: for each interface, the interface at which its probes arrive. ``missing`` and ``heard`` are limited
+        to connected optical switches. ``working``: interfaces that receive light; the state of others is unknown.
         ``is_changing``: whether a change of circuits is under way."""
         if self.silent or missing:
             arriving, swapped = set(heard.values()), frozenset[PortRef]().union(*self.swaps)
@@ -190,7 +189,7 @@ class FibreState:
         return one.dpid == other.dpid or fibres[one].dpid == fibres[other].dpid
 
     def partners(self) -> Mapping[PortRef, tuple[PortRef, ...]]:
-        """Return for each interface the other interfaces with which its fibres may be swapped."""
+        """Return, for each interface, the interfaces with which its fibres may be swapped."""
         found: dict[PortRef, tuple[PortRef, ...]] = {}
         for one, other in sorted(sorted(swap) for swap in self.swaps):
             found[one] = (*found.get(one, ()), other)
@@ -199,7 +198,7 @@ class FibreState:
 
 
 class _Found:
-    """Comparison of where probes arrive with where they would arrive if the fibres of two interfaces were swapped."""
+    """Places where probes arrive, compared with those where they would arrive if two interfaces had swapped fibres."""
 
     def __init__(self, active: Circuits, heard: Circuits) -> None:
         self._active, self._heard = active, heard
@@ -214,11 +213,11 @@ class _Found:
         return all(self._heard[src] == self._expected(swap, src) for src in of_both if src in self._heard)
 
     def explains(self, swap: Swap, src: PortRef) -> bool:
-        """Return whether the probes of ``src`` arrive as expected under the swap, and ``agrees`` holds for the swap."""
+        """Return whether the swap ``agrees`` with all probes, and explains where those of ``src`` arrive."""
         return self._heard[src] == self._expected(swap, src) and self.agrees(swap)
 
     def touches(self, swap: Swap, src: PortRef) -> bool:
-        """Return whether, under the swap, probes of ``src`` would arrive elsewhere than its circuit leads."""
+        """Return whether, with this swap, probes of ``src`` would arrive elsewhere than at the end of its circuit."""
         return self._expected(swap, src) != self._active.get(src)
 
     def _expected(self, swap: Swap, src: PortRef) -> PortRef | None:
@@ -227,7 +226,7 @@ class _Found:
 
 
 def _other(swap: Swap, at: PortRef) -> PortRef:
-    """Return the interface that takes the place of ``at`` under the swap."""
+    """Return the interface whose fibres ``at`` would have with this swap."""
     if at not in swap:
         return at
     one, other = swap

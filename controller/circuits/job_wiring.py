@@ -1,4 +1,4 @@
-"""Wiring of a job on a fabric with optical switches: its circuits, its parallelization, its rings, and its damage.
+"""Wiring of a job on a fabric with optical switches: its circuits, parallelization, rings, and damage.
 
 A wiring is damaged when an interface or a circuit does not work. Pure."""
 
@@ -21,15 +21,15 @@ class JobWiring:
     parallelization: str
     """Name of the parallelization; empty for a job without parallelizations."""
     runs: JobSpec
-    """Spec of the job as it runs on the circuits, with the rings of its all-reduces."""
+    """Spec of the job as it runs on these circuits, with the rings of its all-reduces."""
     circuits: tuple[tuple[PortRef, PortRef], ...]
     """Circuits, each as (sending interface, receiving interface)."""
     planned_s: float
-    """Time on the routes that were found."""
+    """Time of an iteration on the routes that were found."""
     bound_s: float
-    """Lower bound of the time over all routes on these circuits."""
+    """Lower bound of the time of an iteration over all routes on these circuits."""
     other_s: float
-    """Time on one switch of the same cost, the alternative to circuits."""
+    """Time of an iteration on the alternative: one switch of the same cost as the circuits."""
 
     @classmethod
     def of(cls, arrangement: Arrangement) -> JobWiring:
@@ -67,7 +67,7 @@ class Damage(NamedTuple):
     interfaces: frozenset[PortRef]
     """Interfaces that do not work."""
     circuits: frozenset[tuple[PortRef, PortRef]]
-    """Circuits that are broken although both of their interfaces work."""
+    """Broken circuits both of whose interfaces work."""
 
 
 def damaged(

@@ -3,18 +3,18 @@
 In: the circuits that jobs own, the cross-connects that were read from optical switches, answers to changes. Out: the
 active circuits, which rules may use, changes, and the published state. A change has three steps:
 
-1. Circuits that the change ends become inactive, so that rules lead around them.
+1. Circuits that the change removes become inactive, so that rules lead around them.
 2. When switches have confirmed these rules and the queued packets have left, the change is sent to the optical
    switches.
 3. When the optical switches have confirmed the change, the new circuits become active, and servers send probes over
    them.
 
-A ``SwitchSync`` has the rules of optical switches, and decides when to read them. A circuit that no job owns stays
+A ``SwitchSync`` knows the rules of optical switches, and decides when to read them. A circuit that no job owns stays
 until its ports are needed. A disconnected optical switch keeps its cross-connects.
 
-A cross-connect is a rule that matches ``in_port`` only and outputs to one port. It is in the only table of the bridge
-that emulates an optical switch. To connect a port elsewhere, its rule is deleted first and the new rule is added later;
-the port is dark in between. Pure; ``now`` is monotonic seconds.
+A cross-connect is a rule that matches only ``in_port``, and outputs to one port. An optical switch is emulated by a
+bridge with a single table of such rules. To connect a port elsewhere, its rule is deleted first, and the new rule is
+added later. In between, the port is dark. Pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ class FibreStatus:
     interface: PortRef
     """Interface of the server at the port."""
     up: bool
-    """True while the port is up and the optical switch is connected."""
+    """Whether the port is up and the optical switch is connected."""
     out_port: PortNo | None
-    """Port by which the incoming light leaves, as last read; None before the first reading or without cross-connect."""
+    """Port by which the incoming light leaves, as last read; None before the first reading, and without a
+    cross-connect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ MISSING_S = 5.0
 Servers send a probe at once when a circuit is made, and every second."""
 
 ABSENT_S = 1.0
-"""Seconds for which a circuit of a job must have no link before its optical switch is read again."""
+"""Seconds without a link of a job's circuit after which its optical switch is read again."""
 
 AWAY_S = 15.0
 """Seconds after which a disconnected optical switch raises an alarm and is left out of new wirings."""
@@ -85,11 +86,11 @@ class PendingChange:
 
     stage: Stage
     dark: Circuits
-    """Circuits that end with the change."""
+    """Circuits that the change removes."""
     drain_s: float
-    """Seconds that packets queued on the circuits in ``dark`` take to leave; 0 if rules did not use these circuits."""
+    """Seconds in which packets that are queued on the circuits in ``dark`` leave; 0 if no rule used these circuits."""
     drained_at: float | None = None
-    """Time at which the queued packets have left; None while a rule still leads over a circuit in ``dark``."""
+    """Time from which on no packets are queued; None while a rule still leads over a circuit in ``dark``."""
     number: int | None = None
     """Number of the change; None before it is sent to the optical switches."""
     sent_at: float = math.inf
@@ -97,7 +98,7 @@ class PendingChange:
 
     @property
     def ports(self) -> int:
-        """Number of input ports of optical switches whose cross-connect changes; each port has one rule."""
+        """Number of input ports of optical switches whose cross-connect changes."""
         mods = ((dpid, mod.rule) for dpid, of in self.stage.mods.items() for mod in of)
         return len({(dpid, rule.key) for dpid, rule in mods if isinstance(rule, FlowRule)})
 
@@ -105,8 +106,8 @@ class PendingChange:
 class OpticalSwitches:
     """State of all optical switches.
 
-    ``dark_s``: seconds for which an optical switch moves its mirrors. ``drain_s``: seconds that packets queued for a
-    circuit take to leave."""
+    ``dark_s``: seconds that an optical switch needs to move its mirrors. ``drain_s``: seconds in which packets that are
+    queued for a circuit leave."""
 
     def __init__(
         self,
@@ -119,19 +120,21 @@ class OpticalSwitches:
         self.cabling = cabling
         self.sync = SwitchSync(audit_interval_s, _stages)
         self.away_since = dict(away_since or {})
-        """Time at which each disconnected optical switch was lost; the start for one that has not connected yet."""
+        """Time at which each disconnected optical switch was lost; for a switch that has never connected, the
+        controller's start."""
         self.away: frozenset[Dpid] = frozenset()
         """Optical switches that have been disconnected for longer than ``AWAY_S``."""
         self.change: PendingChange | None = None
         """Change that is under way."""
         self.change_times = Histogram()
-        """Seconds from sending a change to the answers of all optical switches that take part in the change."""
+        """Distribution of the seconds from sending a change until all optical switches concerned have answered."""
         self.latest_change: tuple[int, int, float] | None = None
         """Latest completed change: its number, the number of changed input ports, and its duration in seconds."""
         self.dark: frozenset[PortRef] = frozenset()
         """Interfaces whose port at the optical switch is down."""
         self.missing: frozenset[tuple[PortRef, PortRef]] = frozenset()
-        """Circuits of jobs over which no probe has arrived for ``MISSING_S``; they are active, or cannot be made."""
+        """Circuits of jobs over which no probe has arrived for ``MISSING_S``, although they are active or should be
+        made."""
         self._dark_s = dark_s
         self._drain_s = drain_s
         self._of_jobs: Circuits = {}
@@ -169,7 +172,7 @@ class OpticalSwitches:
         return asked
 
     def switch_left(self, dpid: Dpid, now: float) -> None:
-        """Record that an optical switch has disconnected; its cross-connects stay."""
+        """Record that an optical switch has disconnected. Its cross-connects stay."""
         self.sync.switch_left(dpid)
         self._up.pop(dpid, None)
         self.away_since.setdefault(dpid, now)
@@ -177,9 +180,9 @@ class OpticalSwitches:
         self._look_for_dark()
 
     def _forget_change(self, dpid: Dpid) -> None:
-        """Drop a change that involves this optical switch and was not sent yet. A new change is then derived.
+        """Drop a change that concerns this optical switch and was not sent yet. A new change is derived instead.
 
-        A change that was sent stays, and ends when all other switches have answered."""
+        A change that was sent is kept, and ends when all other switches have answered."""
         if self.change and dpid in self.change.stage.mods and self.change.number not in self.sync.under_way:
             self.change = None
             self._look_again()
@@ -199,7 +202,7 @@ class OpticalSwitches:
         )
 
     def rules_read(self, message: SwitchRules, now: float) -> frozenset[PortRef]:
-        """Record the rules that were read. Return the sending interfaces whose circuits others have changed.
+        """Record the rules that were read, and return the sending interfaces whose circuits others have changed.
 
         Foreign rules do not block a cross-connect: the controller overwrites them."""
         dpid, before = message.dpid, dict(self._known)
@@ -212,12 +215,12 @@ class OpticalSwitches:
         return self._moved(before)
 
     def read_again(self, dpids: Iterable[Dpid], now: float) -> None:
-        """Read these switches soon: another controller or a person may have changed their cross-connects."""
+        """Read these switches soon, because another controller or a person may have changed their cross-connects."""
         for dpid in dpids:
             self.sync.read_soon(dpid, now)
 
     def tick(self, now: float) -> list[ReadRules]:
-        """Return the read-backs that are due."""
+        """Return the requests to read rules that are due."""
         reads = self.sync.tick(now)
         if self.sync.retrying:
             self._looked = False
@@ -242,10 +245,9 @@ class OpticalSwitches:
 
     @property
     def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
-        """Wanted cross-connects of each optical switch: the circuits of jobs, and its other present cross-connects.
+        """Wanted cross-connects of each optical switch: those for circuits of jobs, and its other present ones.
 
-        If other controllers or people have connected several input ports to one output port, one of these
-        cross-connects is kept."""
+        If others have connected several input ports to one output port, one of these cross-connects is kept."""
         owned = self.cabling.connected(self._owned)
         found = {}
         for dpid in self.cabling.optical:
@@ -256,10 +258,10 @@ class OpticalSwitches:
 
     @property
     def active(self) -> Circuits:
-        """Active circuits: wanted circuits that are connected, and that no pending change ends.
+        """Active circuits: wanted circuits that are connected, and that no pending change removes.
 
-        Switches that were not read yet are assumed to have the wanted cross-connects. The result is the same object
-        while nothing changes."""
+        A switch that was not read yet is assumed to have the wanted cross-connects. The result is the same object while
+        nothing changes."""
         if self._active is None:
             self._active = self._found_active()
         return self._active
@@ -285,7 +287,7 @@ class OpticalSwitches:
         return found
 
     def name(self, dpid: Dpid) -> str:
-        """Return the name of an optical switch; its dpid in hexadecimal before it has connected."""
+        """Return the name of an optical switch; before it has connected, its dpid in hexadecimal."""
         return self._names.get(dpid, f"{dpid:#x}")
 
     @property
@@ -300,7 +302,7 @@ class OpticalSwitches:
 
     @property
     def unable(self) -> frozenset[Dpid]:
-        """Optical switches that are disconnected, or did not carry out their latest change."""
+        """Optical switches that are disconnected, or have not carried out their latest change."""
         refuse = {dpid for dpid, _ in self.sync.refused}
         silent = self._up.keys() & self._known.keys() - self.sync.installed.keys()
         return frozenset((*self.away_since, *refuse, *silent))
@@ -308,9 +310,9 @@ class OpticalSwitches:
     # ---- changes
 
     def begin(self, used: Container[LinkId]) -> None:
-        """Begin a change if one is needed and none is under way; circuits that it ends become inactive.
+        """Begin a change if one is needed and none is under way. Circuits that it removes become inactive.
 
-        ``used``: links that packets may be on."""
+        ``used``: links that packets may be using."""
         if self.change or self._looked:
             return
         self._looked, wanted = True, self.wanted
@@ -324,7 +326,7 @@ class OpticalSwitches:
             self._active = self._expected = None
 
     def send(self, now: float) -> list[InstallStage]:
-        """Return the command for the pending change, once no packets are queued on circuits that the change ends.
+        """Return the command for the pending change, once no packets are queued on circuits that it removes.
 
         Call this only when switches hold their wanted rules, so that no rule leads over those circuits."""
         change = self.change
@@ -339,7 +341,7 @@ class OpticalSwitches:
         return [InstallStage(-sent.change_id, sent.stage, self._dark_s)]
 
     def stage_done(self, message: StageDone, now: float) -> frozenset[PortRef]:
-        """Record the answers of optical switches, or their failure to answer.
+        """Record that optical switches have answered a change or failed to.
 
         Return the sending interfaces whose circuits are new or removed."""
         change = self.change
@@ -356,9 +358,9 @@ class OpticalSwitches:
         return self._moved(before)
 
     def _moved(self, before: Mapping[Dpid, Mapping[PortNo, PortNo]]) -> frozenset[PortRef]:
-        """Return the sending interfaces whose circuits differ from those of the cross-connects ``before``.
+        """Return the sending interfaces whose circuits have changed since the cross-connects ``before``.
 
-        Switches that were not known before are left out, because the probes that have arrived used their present
+        Switches that were unknown before are left out, because all probes so far have used their present
         cross-connects."""
         changed = (
             PortRef(dpid, src)
@@ -369,7 +371,7 @@ class OpticalSwitches:
         return frozenset(interface for at in changed if (interface := self.cabling.interface_at.get(at)))
 
     def follow_links(self, links: Mapping[LinkId, Link], servers: Container[Dpid], now: float) -> None:
-        """Update ``missing``, the circuits of jobs over which no probes arrive. Called ten times a second.
+        """Update ``missing``. Called ten times a second.
 
         ``servers``: connected servers; the state of other servers is unknown."""
         away = frozenset(dpid for dpid, since in self.away_since.items() if now >= since + AWAY_S)
@@ -398,7 +400,7 @@ class OpticalSwitches:
 
 
 def _stages(wanted: Mapping[Dpid, RuleSet], held: Mapping[Dpid, RuleSet]) -> list[Stage]:
-    """Return one stage with all changes of rules; no stage when there are none."""
+    """Return a list with one stage of all changes of rules; an empty list if there are none."""
     mods = {dpid: changes(rules, held[dpid]) for dpid, rules in wanted.items()}
     differing = {dpid: of for dpid, of in mods.items() if of}
     return [Stage("circuits", differing)] if differing else []
@@ -449,7 +451,7 @@ def connected_by(rules: RuleSet) -> Mapping[PortNo, PortNo]:
 
 
 def changes(wanted: RuleSet, held: RuleSet) -> tuple[RuleMod, ...]:
-    """Return the modifications from ``held`` to ``wanted``: all deletions, then all additions.
+    """Return the changes from the rules ``held`` to the rules ``wanted``: all deletions, then all additions.
 
     A rule whose actions change is deleted and added again."""
     mods = list(mods_between(wanted, held))

@@ -1,4 +1,4 @@
-"""Published data of a job's circuits: the part of its message in the API, and lines of the event log."""
+"""Published data of a job's circuits: a part of the job's message in the API, and events for the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 
 def wiring_message(job: JobStatus) -> pb.Wiring:
-    """Return the message with the circuits of the job, or with the reason why the job has none."""
+    """Return the message with the circuits of the job, or the reason why it has none."""
     wiring = wiring_of(job.registration)
     if wiring is None:
         return pb.Wiring(unwired=job.waiting)
@@ -30,7 +30,7 @@ def wiring_message(job: JobStatus) -> pb.Wiring:
 
 
 def job_events(known: JobStatus | None, job: JobStatus) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield an event for the event log when the job has other circuits, or waits for another reason.
+    """Yield an event if the circuits of the job, or the reason why it waits for them, have changed.
 
     ``known``: previous status of the job; None for a new job."""
     wiring = wiring_of(job.registration)

@@ -1,8 +1,8 @@
-"""Questions about the wirings of jobs, and their answers. A separate process answers them, with many plans each.
+"""Questions about the wirings of jobs, and their answers. A separate process answers a question with many plans.
 
-A question identifies a server by its position in ``servers``, and an optical switch by its position in ``optical``. A
-``Place`` is an interface: the position of its server, and the position of its optical switch. Functions of this module
-translate between positions and ports of the fabric. Pure."""
+A question identifies a server by its index in ``servers``, and an optical switch by its index in ``optical``. A
+``Place`` is an interface: index of the server, and index of the optical switch. Functions of this module convert
+indices into ports of the fabric and back. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Question:
 
     job_id: JobId
     uid: str
-    """Id of the registration."""
+    """Uid of the job's registration."""
     spec: JobSpec
     servers: tuple[Dpid, ...]
     """Servers of the job's addresses, in the order in which ranks name them."""
@@ -56,23 +56,23 @@ class FoundWiring:
     runs: JobSpec
     """Spec of the job as it runs on the circuits, with the chosen rings."""
     peers: tuple[Peers, ...]
-    """Receiving server, by optical switch and then by sending server; None where there is no circuit."""
+    """Receiving server: ``peers[k][i]`` is that of server i at optical switch k, or None without a circuit."""
     planned_s: float
     bound_s: float
     other_s: float
     refused: str = ""
-    """Reason why the job should not run on circuits; empty when it should."""
+    """Reason why the job should not run on circuits; empty if it should."""
     routes: PlacedRoutes = field(default_factory=dict)
-    """Routes on which an iteration takes ``planned_s``; some flows may be missing."""
+    """Routes on which an iteration takes ``planned_s``. Some flows may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class MendWiring(Question):
-    """Question for circuits in place of the lost circuits of a job."""
+    """Question for circuits that replace lost circuits of a job."""
 
     wiring: JobWiring
     peers: tuple[Peers, ...]
-    """Peers of the job's wiring."""
+    """``peers`` of the job's wiring (``FoundWiring``)."""
     lost: frozenset[Circuit]
     """Circuits of the wiring that do not work although both interfaces do."""
     dead: frozenset[Place]
@@ -83,7 +83,7 @@ class MendWiring(Question):
 
 @dataclass(frozen=True, slots=True)
 class MendedWiring:
-    """Answer to ``MendWiring``. Fields are as in ``FoundWiring``; times are ``inf`` when some traffic has no path."""
+    """Answer to ``MendWiring``. Fields are as in ``FoundWiring``. Times are ``inf`` if some traffic has no path."""
 
     peers: tuple[Peers, ...]
     planned_s: float
@@ -105,7 +105,7 @@ def circuits_of(asked: Question, peers: tuple[Peers, ...], cabling: Cabling) -> 
 
 
 def mended_wiring(asked: MendWiring, found: MendedWiring, cabling: Cabling) -> JobWiring:
-    """Return the wiring of the job with its new circuits. Its old times stay when some traffic has no path."""
+    """Return the wiring of the job with its new circuits. It keeps its old times if some traffic has no path."""
     wiring = replace(asked.wiring, circuits=circuits_of(asked, found.peers, cabling))
     if math.isinf(found.planned_s):
         return wiring
@@ -134,9 +134,9 @@ def mending(
     cabling: Cabling,
     unable: Collection[Dpid],
 ) -> MendWiring:
-    """Return the question about the lost circuits of a job. It covers all optical switches where the job has circuits.
+    """Return the question about a job's lost circuits, for all optical switches at which the job has circuits.
 
-    ``servers``: servers of the job. ``unable``: optical switches where no circuit can be made and working circuits
+    ``servers``: servers of the job. ``unable``: optical switches at which no circuit can be made, but working circuits
     stay."""
     circuits, fibre_of = damage.wiring.circuits, cabling.fibre_of
     optical = tuple(sorted({fibre_of[src].dpid for src, _ in circuits}))
@@ -168,12 +168,12 @@ def mending(
 
 
 def prepare() -> None:
-    """Import the modules that only this process needs, before the first question."""
+    """Import the modules that only the answering process needs, before the first question."""
     import_module("controller.circuits.answers")
 
 
 def answer(asked: FindWiring | MendWiring) -> FoundWiring | MendedWiring:
-    """Return the answer to a question. Raises ``SignalboxError`` when the planner has no answer."""
+    """Return the answer to a question. Raises ``SignalboxError`` if the planner finds no plan."""
     from controller.circuits.answers import find_wiring, mend_wiring
 
     return find_wiring(asked) if isinstance(asked, FindWiring) else mend_wiring(asked)

@@ -1,7 +1,7 @@
 """Assignment of circuits to jobs, on a fabric whose servers are connected to optical switches.
 
 In: jobs, the switches of their hosts, working interfaces and circuits, answers with wirings. Out: the reasons why jobs
-wait; questions about wirings, one at a time; and the wiring of a job, which becomes a part of its registration.
+wait; questions about wirings, one at a time; the wirings of jobs, which become parts of their registrations.
 
 A server belongs to one job at a time: a job waits until all of its servers are free. Jobs whose circuits no longer
 connect their servers are served first, then jobs without circuits, each in the order of their registration. A job that
@@ -35,13 +35,14 @@ MAKING = "optical switches are making its circuits"
 RAILS = "it has rails, but circuits connect only one NIC of each server"
 NOT_KNOWN = "its traffic is not known, so the controller cannot choose circuits for it"
 MOST_NAMED = 4
-"""Number of jobs that one reason names."""
+"""Largest number of jobs that one reason names."""
 RETRY_S = 30.0
 """Seconds after a failure until the next attempt."""
 MAKING_S = 5.0
-"""Seconds after a change of circuits for which its jobs wait until their circuits become links."""
+"""Seconds after a change of circuits for which jobs wait until their new circuits become links."""
 BOUNDARY_S = 60.0
-"""Seconds for which new circuits wait for the end of an iteration, if the job has reported iterations."""
+"""Largest number of seconds for which a job's new circuits wait for the end of an iteration, if the job reports
+iterations."""
 
 
 class Refused(NamedTuple):
@@ -49,18 +50,19 @@ class Refused(NamedTuple):
 
     asked: FindWiring
     why: str
-    """Reason in words: the better alternative with its times, or an error message."""
+    """Reason in words: the better alternative, with both times, or an error message."""
     again_at: float = math.inf
-    """Time of the next attempt after an error; infinity otherwise."""
+    """Time of the next attempt after an error; infinity without an error."""
 
 
 class Unwired(NamedTuple):
     """Jobs without all of their circuits."""
 
     why: Mapping[JobId, str]
-    """Reason why a job lacks circuits, by job; only jobs whose servers have interfaces at optical switches."""
+    """Reason why a job lacks circuits, by job. Only jobs whose servers have interfaces at optical switches have an
+    entry."""
     next: FindWiring | None
-    """Question about the job that gets circuits next; None when no job can."""
+    """Question about the job that gets circuits next; None if no job can get any."""
 
 
 class _Mended(NamedTuple):
@@ -68,11 +70,11 @@ class _Mended(NamedTuple):
 
     damage: Damage
     again_at: float = math.inf
-    """Time of the next question about the damage after an error; infinity otherwise."""
+    """Time of the next question about the damage after an error; infinity without an error."""
 
 
 class _Other(NamedTuple):
-    """Wiring that will replace the wiring ``before`` of a job, no later than ``at``."""
+    """Wiring that will replace the wiring ``before`` of a job, at ``at`` or earlier."""
 
     before: JobWiring
     wiring: JobWiring
@@ -86,7 +88,7 @@ class _New(NamedTuple):
     routes: Routes | None
     """Routes that were found with the wiring; None for a job that had circuits before and keeps running."""
     until: float | None = None
-    """Time until which the job waits for its circuits; None while optical switches have not finished the change."""
+    """Time until which the job waits for its circuits; None until the optical switches have finished the change."""
 
 
 class Wirings:
@@ -95,7 +97,7 @@ class Wirings:
     def __init__(self, cabling: Cabling) -> None:
         self._cabling = cabling
         self.refused: Mapping[JobId, Refused] = {}
-        """Reason for each job that gets no wiring."""
+        """Reason why a job gets no wiring, by job."""
         self.asked: FindWiring | MendWiring | None = None
         """Question that is being answered."""
         self.new: Mapping[JobId, _New] = {}
@@ -112,7 +114,7 @@ class Wirings:
         interface_bps: Mapping[PortRef, float],
         unable: Collection[Dpid],
     ) -> list[FindWiring | MendWiring]:
-        """Return the next question, or nothing while another question is open.
+        """Return the next question; none while another question is open.
 
         ``question``: ``Unwired.next``, which takes precedence over jobs that have lost some circuits.
         ``interface_bps``: rates of working interfaces. ``unable``: see ``OpticalSwitches``."""
@@ -137,10 +139,10 @@ class Wirings:
         hosts: Mapping[str, Host],
         now: float,
     ) -> JobWiring | None:
-        """Record the answer to a question, and return the wiring that the job gets now, or None.
+        """Record the answer to a question, and return the wiring that the job gets now; None if it gets none.
 
-        None means that the job gets no wiring now, has ended, or was replaced by another job. ``found``: the answer, or
-        an error message."""
+        It gets none if it has ended or was replaced by another registration, too. ``found``: the answer, or an error
+        message."""
         self.asked = None
         job = jobs.get(asked.job_id)
         self.refused = {job_id: one for job_id, one in self.refused.items() if _is_of(one.asked, jobs.get(job_id))}
@@ -172,10 +174,10 @@ class Wirings:
         return None
 
     def ready(self, jobs: Mapping[JobId, Job], links: Mapping[LinkId, Link], now: float) -> dict[JobId, Routes | None]:
-        """Return the jobs whose circuits have all become links, or which stop waiting for these circuits.
+        """Return the jobs whose circuits have all become links, and the jobs that stop waiting for them.
 
-        The value of a job is the routes that were found with its wiring, or no routes when the job stops waiting. The
-        value is None for a job that had circuits before. Call this only while no change of circuits is under way."""
+        The value of a job is the routes that were found with its wiring; empty if the job stops waiting; None if the
+        job had circuits before. Call this only while no change of circuits is under way."""
         new = dict(self.new)
         found: dict[JobId, Routes | None] = {}
         for job_id, (wiring, routes, until) in self.new.items():
@@ -213,7 +215,7 @@ class Wirings:
     ) -> list[tuple[Job, JobWiring]]:
         """Return the jobs that get other circuits now, each with its new wiring.
 
-        Jobs whose present circuits work again are left out. ``between``: job whose iteration has just ended."""
+        Jobs whose present circuits work again keep them. ``between``: job whose iteration has just ended."""
         found = []
         for job_id, other in list(self._others.items()):
             job = jobs.get(job_id)
@@ -239,10 +241,9 @@ def unwired(
 ) -> Unwired:
     """Return the reasons why jobs wait, and the next question.
 
-    ``interface_bps``: rates of interfaces that work on both sides of their fibres.
-    ``new``: jobs whose circuits are being made.
-    ``away``: optical switches that are disconnected.
-    ``may_return``: former values of wired jobs that a failed commit would restore."""
+    ``interface_bps``: rates of interfaces that work on both sides of their fibres. ``new``: jobs whose circuits are
+    being made. ``away``: optical switches that are disconnected. ``may_return``: earlier states of wired jobs that a
+    failed commit would restore."""
     if not cabling.optical:
         return Unwired({}, None)
     why: dict[JobId, str] = {}
@@ -280,7 +281,7 @@ def unwired(
 def published_unwired(
     why: Mapping[JobId, str], jobs: Mapping[JobId, Job], wirings: Mapping[JobId, JobWiring]
 ) -> Mapping[JobId, str]:
-    """Return the reasons as published: a job whose wiring is not saved yet counts as having none."""
+    """Return the reasons to publish, for which a job whose wiring is not saved yet counts as without one."""
     unsaved = [job_id for job_id in wirings if job_id in jobs and not jobs[job_id].registration.arrangement]
     return {**why, **dict.fromkeys(unsaved, FINDING)} if unsaved else why
 
@@ -290,13 +291,13 @@ def _is_of(asked: FindWiring, job: Job | None) -> bool:
 
 
 def _to_wire(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:
-    """Return the servers of a job that needs a wiring; empty when ``_fits`` holds for its present wiring."""
+    """Return the servers of a job that needs a wiring; empty if its present wiring fits (``_fits``)."""
     wiring, servers = wiring_of(job.registration), _servers(job, hosts, cabling)
     return () if wiring and _fits(wiring, servers, cabling) else servers
 
 
 def _fits(wiring: JobWiring, servers: Collection[Dpid], cabling: Cabling) -> bool:
-    """Return whether all circuits can be made, and exactly these servers send and receive over them."""
+    """Return whether all circuits of the wiring can be made, and exactly these servers send and receive over them."""
     fibres = cabling.fibre_of
     if any(
         src not in fibres or dst not in fibres or fibres[src].dpid != fibres[dst].dpid for src, dst in wiring.circuits
@@ -309,7 +310,8 @@ def _fits(wiring: JobWiring, servers: Collection[Dpid], cabling: Cabling) -> boo
 def _servers(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:
     """Return the servers of the job's addresses, in the order in which ranks name them.
 
-    The result is empty if a host is unknown, if two addresses are at one server, or if a server has no interfaces."""
+    The result is empty if a host is unknown, if two addresses belong to one server, or if a server has no
+    interfaces."""
     found: list[Dpid] = []
     for ip in dict.fromkeys(job.spec.endpoints):
         host = hosts.get(ip)
@@ -322,7 +324,7 @@ def _servers(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpi
 def _common(
     servers: Collection[Dpid], interface_bps: Mapping[PortRef, float], cabling: Cabling, away: Collection[Dpid]
 ) -> tuple[Dpid, ...]:
-    """Return the connected optical switches at which each of the servers has a working interface."""
+    """Return the connected optical switches at which all of the servers have a working interface."""
     return tuple(
         optical
         for optical in sorted(cabling.optical.difference(away))

@@ -1,4 +1,4 @@
-"""Model of direct-connect fabrics: the circuits that a job should have, and their distance from the optimum.
+"""Model of direct-connect fabrics: finds the circuits that a job should have, and bounds on their times.
 
 Pure; imports ``planning`` and the stages before it. docs/wiring.md has the model.
 

@@ -1,9 +1,9 @@
 """Wiring of a direct-connect fabric, the hops over its circuits, and the load of each circuit.
 
 Every server has interfaces 0 to d-1. Interface k of all servers is connected to optical switch k, which passes the
-light of a server on to one other server: a *circuit*. Circuits are simplex, so an optical switch is a partial
+light of one server on to another server: a *circuit*. Circuits have one direction, so an optical switch is a partial
 permutation of the servers. Any directed graph with at most d circuits out of and into each server consists of d such
-permutations (König). Servers forward for each other. Servers and interfaces are numbered from 0.
+permutations (König). Servers forward packets for each other. Servers and interfaces are numbered from 0.
 
 *Hops* are the numbers of circuits on shortest paths from server to server. A set of servers is a Python integer with
 one bit per server, so that a breadth-first search from all of 1,024 servers takes milliseconds.
@@ -20,18 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 Peers = tuple[int | None, ...]
-"""Server to which each server sends through one interface; None for a dark interface."""
+"""Receiving server by sending server, for one interface; None for a dark interface."""
 
 
 class Port(NamedTuple):
-    """Interface of a server. It sends through one circuit, and receives through another one."""
+    """Interface of a server. It sends over one circuit, and receives over another one."""
 
     server: int
     interface: int
 
 
 class Circuit(NamedTuple):
-    """Connection from ``src`` to ``dst``. Both ends have the same interface number, that of the optical switch."""
+    """Connection from server ``src`` to server ``dst``. Both interfaces have the number of the optical switch."""
 
     src: Port
     dst: Port
@@ -44,7 +44,7 @@ class Circuit(NamedTuple):
 
 @dataclass(frozen=True)
 class Wiring:
-    """Circuits of a fabric. Raises ``ValueError`` for circuits that no optical switch can make."""
+    """Circuits of a fabric. Raises ``ValueError`` for circuits that optical switches cannot make."""
 
     servers: int
     peers: tuple[Peers, ...]
@@ -81,20 +81,21 @@ class Wiring:
     def steps(self) -> tuple[int, ...] | None:
         """Offset, modulo the number of servers, from each server to its peer, for each interface.
 
-        None when an interface's offset differs between servers, so that the wiring is not a circulant graph."""
+        None if the offset of an interface differs from server to server, so that the wiring is not a circulant
+        graph."""
         found = [_step(peers, self.servers) for peers in self.peers]
         steps = tuple(step for step in found if step is not None)
         return steps if len(steps) == len(found) else None
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
-        """Receiving server of each circuit of a server, ordered by interface; one tuple per sending server."""
+        """Receiving servers of each server's circuits, ordered by interface: one tuple per sending server."""
         return tuple(tuple(peer for peer in of if peer is not None) for of in zip(*self.peers, strict=True))
 
     def placed(self, at: Sequence[int], servers: int) -> Wiring:
-        """Return the wiring on a fabric with ``servers`` servers, where server i has the number ``at[i]``.
+        """Return the wiring on a fabric of ``servers`` servers, in which server i gets the number ``at[i]``.
 
-        The other servers have no circuits. Raises ``ValueError`` when numbers in ``at`` repeat or are out of range."""
+        The other servers have no circuits. Raises ``ValueError`` if numbers in ``at`` repeat or are out of range."""
         if len(set(at)) < len(at) or len(at) != self.servers or not all(0 <= place < servers for place in at):
             raise ValueError(f"{self.servers} different server numbers from 0 to {servers - 1} are needed")
         where = dict(zip(at, range(self.servers), strict=True))
@@ -106,7 +107,7 @@ class Wiring:
         return Wiring(servers, tuple(tuple(peer(peers, place) for place in range(servers)) for peers in self.peers))
 
     def beside(self, other: Wiring) -> Wiring:
-        """Return both wirings on one fabric. Raises ``ValueError`` when they share a port, or differ in size."""
+        """Return both wirings on one fabric. Raises ``ValueError`` if they share a port or differ in size."""
         if (self.servers, self.interfaces) != (other.servers, other.interfaces):
             raise ValueError("the wirings are of fabrics of different sizes")
         pairs = [zip(mine, theirs, strict=True) for mine, theirs in zip(self.peers, other.peers, strict=True)]
@@ -135,13 +136,13 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 UNREACHED = -1
-"""Value in place of the number of hops for a pair that no circuits connect."""
+"""Value in place of the number of hops, for a pair that circuits do not connect."""
 
 
 def hops_between(wiring: Wiring) -> Ints:
     """Return the hops from the row's server to the column's server, shape (servers, servers).
 
-    The diagonal is 0; entries of pairs that no circuits connect are ``UNREACHED``."""
+    The diagonal is 0. Entries of pairs that circuits do not connect are ``UNREACHED``."""
     servers = wiring.servers
     if wiring.steps is not None:
         by_offset = np.array(hops_by_offset(servers, wiring.steps))
@@ -160,10 +161,10 @@ def hops_between(wiring: Wiring) -> Ints:
 
 
 def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
-    """Return for each offset the hops from any server i to server (i + offset) mod n, over circuits of these steps.
+    """Return, for each offset, the hops from a server i to server (i + offset) mod n over circuits of these steps.
 
-    The hops are the smallest number of steps that add up to the offset modulo n, as of coins that add up to an amount.
-    The value is ``UNREACHED`` where no steps do."""
+    The hops are the smallest number of steps that add up to the offset modulo n, like coins to an amount; ``UNREACHED``
+    if there are no such steps."""
     hops: Ints = np.full(servers, UNREACHED)
     for count, reached in enumerate(_unpacked([1, *_first_reached(servers, steps)], servers)):
         hops[reached] = count
@@ -171,7 +172,7 @@ def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
 
 
 def total_and_most(servers: int, steps: Sequence[int]) -> tuple[int, int] | None:
-    """Return the sum and the largest of ``hops_by_offset`` over all offsets; None when an offset is not reached.
+    """Return the sum and the largest of ``hops_by_offset`` over all offsets; None if an offset is not reached.
 
     This must be fast, because a search calls it for thousands of sets of steps."""
     counts = [reached.bit_count() for reached in _first_reached(servers, steps)]
@@ -183,7 +184,7 @@ def total_and_most(servers: int, steps: Sequence[int]) -> tuple[int, int] | None
 def weighed_and_most(servers: int, steps: Sequence[int], weights: Floats) -> tuple[float, int] | None:
     """Return the sum of ``hops_by_offset`` times ``weights``, and the largest number of hops over all offsets.
 
-    None when an offset is not reached."""
+    Returns None if an offset is not reached."""
     reached = _unpacked([*_first_reached(servers, steps)], servers)
     if reached.sum() < servers - 1:
         return None
@@ -191,7 +192,7 @@ def weighed_and_most(servers: int, steps: Sequence[int], weights: Floats) -> tup
 
 
 def _first_reached(servers: int, steps: Sequence[int]) -> Iterator[int]:
-    """Yield the set of offsets at one hop, then the set at two hops, and so on, until the next set is empty."""
+    """Yield the set of offsets at one hop, the set at two hops, and so on, while the sets are not empty."""
     full = (1 << servers) - 1
     reached = front = 1
     while True:
@@ -208,8 +209,8 @@ def _first_reached(servers: int, steps: Sequence[int]) -> Iterator[int]:
 def mean_hops(hops: Ints, weights: Floats | None = None) -> float:
     """Return the mean of the hops over all pairs of different servers.
 
-    ``weights``: weight of each pair, such as its bytes; shape (servers, servers). The mean is ``inf`` when a pair with
-    a positive weight is not connected, and 0 without such pairs."""
+    ``weights``: weight of each pair, such as its bytes; shape (servers, servers). The mean is ``inf`` if a pair with a
+    positive weight is not connected, and 0 if no pair has a positive weight."""
     counted = ~np.eye(len(hops), dtype=bool) if weights is None else weights > 0
     if (hops[counted] == UNREACHED).any():
         return float("inf")
@@ -218,7 +219,7 @@ def mean_hops(hops: Ints, weights: Floats | None = None) -> float:
 
 
 def diameter(hops: Ints) -> int | None:
-    """Return the largest number of hops of any pair; None when a pair is not connected."""
+    """Return the largest number of hops of a pair; None if a pair is not connected."""
     return None if (hops == UNREACHED).any() else int(hops.max())
 
 
@@ -240,9 +241,9 @@ def spread(wiring: Wiring, hops: Ints, sent: Floats) -> Floats:
     """Return the bytes that each interface sends into its circuit; shape (interfaces, servers).
 
     Every server divides its traffic evenly over all shortest paths, as hashing does on average. The best routing with
-    subflows of any size has a largest load that is at most as high.
+    subflows of any size has at most the same largest load.
 
-    ``hops``, ``sent``: hops and bytes from the row's server to the column's server; the columns may be only some of the
+    ``hops``, ``sent``: hops and bytes from the row's server to the column's server. The columns may be a part of the
     servers. Pairs that are not connected are left out."""
     waiting = np.where(hops > 0, sent, 0.0)
     loads = np.zeros((wiring.interfaces, wiring.servers))

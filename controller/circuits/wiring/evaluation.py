@@ -1,13 +1,13 @@
-"""Wiring of a direct-connect fabric for jobs, and the parallelization that each of them should use on it.
+"""Evaluation of wirings: the wiring and the parallelization that a job should have on a direct-connect fabric.
 
 In: ``Offer``s, and the available servers, interfaces and rates. Out, for every parallelization of every job: its
-wiring, the planner's routes there, the time of an iteration with its bound, and the time on the alternative, one
-switch. ``Answer.best`` is the parallelization with the shortest iteration. Each parallelization is evaluated on the
-wiring that was found for it, so a search that alternates between parallelizations and wirings finds nothing better.
+wiring, the planner's routes on it, the time of an iteration with its bound, and the time on one switch, which is the
+alternative. ``Answer.best`` is the parallelization with the shortest iteration. Each parallelization is evaluated on a
+wiring that was found for it. Searching parallelizations and wirings alternately would thus find nothing better.
 docs/wiring.md has the model.
 
-Servers forward for each other, so circuits carry some bytes several times. Above a *break-even*, this costs more than
-the higher rate of direct connection gains:
+Servers forward packets for each other, so circuits carry some bytes several times. Above a *break-even*, this costs
+more time than the higher rate of circuits saves:
 
 - d: number of interfaces per server; B: rate of an interface.
 - r: bytes of pairs / bytes of rings; h: mean number of hops of pairs.
@@ -40,7 +40,7 @@ from signalbox.jobs.spec import Compute, JobId, JobSpec
 from signalbox.jobs.subflows import Dividing, Pair
 
 COST_RATIO = 3.2
-"""Cost of an ideal switch of the same rate, relative to direct connection (TopoOpt, NSDI 2023, section 5.2).
+"""Cost of an ideal switch divided by the cost of direct connection at the same rate (TopoOpt, NSDI 2023, section 5.2).
 
 At the same cost a switch therefore has a rate of d B / 3.2 per server (Wang et al.)."""
 
@@ -50,7 +50,7 @@ class BreakEven:
     """Comparison of direct connection with the alternative. Rates are in bit/s per server."""
 
     ratio: float
-    """Ratio r of bytes of pairs to bytes of rings; ``inf`` when nothing is sent in rings."""
+    """Ratio r of bytes of pairs to bytes of rings; ``inf`` if nothing is sent in rings."""
     hops: float
     """Mean number of hops h."""
     direct_bps: float
@@ -58,7 +58,7 @@ class BreakEven:
 
     @property
     def time_ratio(self) -> float:
-        """Time of direct connection divided by the time of the alternative; direct connection loses above 1."""
+        """Time of direct connection divided by the time of the alternative. Above 1, the alternative is faster."""
         if math.isinf(self.ratio):
             return self.hops * self.other_bps / self.direct_bps
         return (1 + self.ratio * self.hops) * self.other_bps / ((1 + self.ratio) * self.direct_bps)
@@ -69,9 +69,9 @@ class BreakEven:
 
     @property
     def most_ratio(self) -> float:
-        """Ratio r at which direct connection and the alternative take the same time, with the present h.
+        """Ratio r at which direct connection and the alternative take the same time, with the same h.
 
-        ``inf`` when direct connection loses at no r, 0 when it loses even with rings alone."""
+        It is ``inf`` if direct connection is never slower, and 0 if it is slower even with rings alone."""
         if self.direct_bps <= self.other_bps:
             return 0.0 if self.direct_bps < self.other_bps or self.hops > 1 else math.inf
         if self.hops * self.other_bps <= self.direct_bps:
@@ -80,26 +80,25 @@ class BreakEven:
 
 
 MOST_SEARCHED = 5_000
-"""Largest number of flows for which the planner searches.
+"""Largest number of flows for which the planner searches for routes.
 
-With no more flows than this, the planner improves the routes of coin change on a circulant wiring, and may plan
-further wirings."""
+With more flows, a circulant wiring keeps the routes of coin change (``rings``), and no further wirings are planned."""
 
 MOST_PLANNED = 4
 """Largest number of wirings of one parallelization whose routes are planned."""
 
 MOST_PATHS = 1024
-"""Number of paths between two servers that the planner considers."""
+"""Largest number of paths between two servers that the planner considers."""
 
 GIGABIT = 1e9
 
 FIRST_PORT = 1
-"""Port of the first interface at the switch of a server."""
+"""Port number of a server's first interface, at the switch that stands for the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Parallelization of a job."""
+    """Parallelization of a job: name and spec."""
 
     name: str
     spec: JobSpec
@@ -109,7 +108,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Job and its parallelizations; a job that names none has a single ``Way`` with its own spec."""
+    """Job and its parallelizations. A job that names none has a single ``Way`` with its own spec."""
 
     job_id: str
     servers: int
@@ -122,7 +121,7 @@ class Rates(NamedTuple):
     interface_gbps: float
     """Rate of one interface."""
     other_gbps: float
-    """Rate of one server on the alternative."""
+    """Rate of one server at the alternative."""
 
 
 class PhaseTime(NamedTuple):
@@ -130,20 +129,20 @@ class PhaseTime(NamedTuple):
 
     phase: int
     compute_s: float
-    """Computation that overlaps with the phase."""
+    """Time of computation that overlaps with the phase."""
     ideal_s: float
-    """Communication on an idle fabric with the same NICs."""
+    """Time of communication on an idle fabric with the same NICs."""
     bound_s: float
-    """Lower bound of the communication over all routings on this wiring."""
+    """Lower bound of the time of communication over all routings on this wiring."""
     planned_s: float
-    """Communication with the planner's routes."""
+    """Time of communication with the planner's routes."""
     other_s: float
-    """Communication on the alternative."""
+    """Time of communication on the alternative."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Parallelization on its wiring."""
+    """Parallelization, evaluated on its wiring."""
 
     name: str
     found: Found
@@ -180,7 +179,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class _Alone:
-    """Job in the form that the planner accepts; it sends all the time."""
+    """Job in the form that the planner accepts. It sends all the time."""
 
     spec: JobSpec
     silent = False
@@ -223,15 +222,15 @@ class Answer:
 
     @property
     def refused(self) -> bool:
-        """True when the job should run on the alternative, for one of two reasons.
+        """Whether the job should run on the alternative, for one of two reasons.
 
-        Either all circuits together need longer for all traffic, including forwarded bytes, than the alternative needs
-        for what servers send (``BreakEven``). Or an iteration is shorter on the alternative."""
+        Either all circuits together need more time for all traffic, including forwarded bytes, than the alternative
+        needs for the traffic (``BreakEven``), or an iteration is shorter on the alternative."""
         return self.best.break_even.loses or rounded(self.best.planned_s) > rounded(self.other.other_s)
 
 
 def answers(offers: Sequence[Offer], interfaces: int, rates: Rates, limits: PlanLimits) -> list[Answer]:
-    """Evaluate all parallelizations of these jobs. Raises ``SignalboxError`` when the planner has no answer.
+    """Evaluate all parallelizations of these jobs. Raises ``SignalboxError`` if the planner finds no plan.
 
     ``limits``: limits of each plan."""
     return [Answer(offer, tuple(evaluated(way, interfaces, rates, limits) for way in offer.ways)) for offer in offers]
@@ -240,9 +239,9 @@ def answers(offers: Sequence[Offer], interfaces: int, rates: Rates, limits: Plan
 def evaluated(way: Way, interfaces: int, rates: Rates, limits: PlanLimits) -> Evaluated:
     """Return the parallelization on the wiring with the shortest planned iteration.
 
-    At most ``MOST_PLANNED`` wirings are planned, those with the least expected times. A wiring after the first is
-    planned only if its lower bound is below the shortest planned iteration so far. Raises ``SignalboxError`` when the
-    planner has no answer."""
+    At most ``MOST_PLANNED`` wirings are planned, those with the least expected times. A further wiring is planned only
+    if its lower bound is below the shortest planned iteration so far. Raises ``SignalboxError`` if the planner finds no
+    plan."""
     first, *others = ranked(traffic_of(way.spec), interfaces, rates.interface_gbps * GIGABIT, MOST_PLANNED)
     best = evaluated_on(first, way, rates, limits)
     for found in others if len(best.plan.routes) <= MOST_SEARCHED else ():
@@ -280,10 +279,10 @@ def evaluated_on(found: Found, way: Way, rates: Rates, limits: PlanLimits) -> Ev
 
 
 def fabric_of(wiring: Wiring, interface_gbps: float) -> Fabric:
-    """Return the fabric of a wiring: one switch in each server, numbered like the servers, each with one host.
+    """Return the fabric of a wiring: a switch for each server, with the server's number, and one host at each switch.
 
     The host has the rate of all interfaces together. Interface k is port ``FIRST_PORT`` + k, and the host is at the
-    port after the last one."""
+    next port after the interfaces."""
     interface_bps = interface_gbps * GIGABIT
     ports: list[dict[PortNo, Port]] = [{} for _ in range(wiring.servers)]
 
@@ -306,8 +305,8 @@ def fabric_of(wiring: Wiring, interface_gbps: float) -> Fabric:
 def routed(problem: Problem, wiring: Wiring, fabric: Fabric, limits: PlanLimits) -> Plan:
     """Plan the routes on a wiring. Raises ``SignalboxError``.
 
-    A circulant wiring gets the routes of coin change, which the planner improves unless there are very many flows.
-    Other wirings get routes of the planner."""
+    A circulant wiring gets the routes of coin change (``rings``), which the planner improves unless there are very many
+    flows. Other wirings get routes of the planner."""
     if wiring.steps is None:
         return answered(plan(problem, limits))
     ports = [PortNo(FIRST_PORT + interface) for interface in range(wiring.interfaces)]
@@ -316,7 +315,7 @@ def routed(problem: Problem, wiring: Wiring, fabric: Fabric, limits: PlanLimits)
 
 
 def hosts_for(fabric: Fabric, endpoints: Sequence[str]) -> tuple[str, ...]:
-    """Return the address of a host of the fabric for each address of the job, in the order of the addresses."""
+    """Return the host's address in the fabric for each address of the job, in the order of the addresses."""
     host_of = dict(zip(dict.fromkeys(endpoints), fabric.hosts, strict=True))
     return tuple(host_of[address] for address in endpoints)
 
@@ -324,7 +323,7 @@ def hosts_for(fabric: Fabric, endpoints: Sequence[str]) -> tuple[str, ...]:
 def _phase_times(
     way: Way, found: Found, spec: JobSpec, problem: Problem, made: Plan, rates: Rates
 ) -> tuple[PhaseTime, ...]:
-    """Return the times of the phases of the spec. The planner may have several phases for one of them, one per step."""
+    """Return the times of the phases of the spec. For each of them, the planner has one phase per step."""
     direct_gbps = rates.interface_gbps * found.wiring.interfaces
     ideal_s = ideal_time_s(virtual_links(spec), dict.fromkeys(spec.endpoints, direct_gbps * GIGABIT))
     slowdown = phase_slowdowns(problem, made.routes).get(JobId(spec.job_id), {})

@@ -1,15 +1,15 @@
-"""Choice of circuits for the traffic of a job: division of interfaces between rings and pairs, steps, matchings.
+"""Search for circuits for the traffic of a job: divides interfaces among rings and pairs, chooses steps and matchings.
 
 In: ``Traffic``, the number of interfaces per server and their rate. Out: ``Found``: a wiring, the rings that run on it,
 a lower bound of the time over all routings, and the expected time. Candidates follow TopoOpt (Wang et al., NSDI 2023,
 algorithm 1): the rings get a number of interfaces in proportion to the bytes of all-reduces, with near-geometric steps.
-Each remaining interface gets a matching of maximum weight for the pairs; the bytes that a matching serves count half
-for the next matching. Further candidates have other divisions of the interfaces, or are circulant wirings with steps
-chosen for the pairs. The candidate with the least expected time is chosen.
+Each remaining interface gets a matching of maximum weight for the pairs. Bytes that a matching serves count half for
+the next matching. Further candidates have other divisions of the interfaces, or are circulant wirings with steps chosen
+for the pairs. The candidate with the least expected time is chosen.
 
-An optical switch connects the sending side of each server to the receiving side of another server. Therefore a matching
-is one of maximum weight in a bipartite graph, not in a graph of servers as for duplex links. OR-Tools finds the
-matching as a flow of minimum cost.
+An optical switch connects the sending side of each server to the receiving side of another one. The matching is
+therefore one in a bipartite graph of senders and receivers, and not in a graph of servers, as for duplex links.
+OR-Tools finds it as a flow of minimum cost.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ MOST_SPREAD = 1 << 22
 _SERVERS_TRIED = 256 * 16
 """Largest product of servers and interfaces for which circulant wirings are tried for every division."""
 _DIVISIONS_TRIED = 1 << 14
-"""Largest product of servers and divisions between several ``Rings`` for which all divisions are tried."""
+"""Largest product of servers and possible divisions for which all divisions among several ``Rings`` are tried."""
 
 Orders = tuple[tuple[Order, ...], ...]
-"""Rings of one ``Rings``: for each interface that it has, one ring per group."""
+"""Orders of the servers in the rings of one ``Rings``: for each of its interfaces, one order per group."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Found:
     traffic: Traffic
     wiring: Wiring
     orders: tuple[Orders, ...]
-    """Orders of each of the traffic's ``rings``; empty for rings that run as the job specifies."""
+    """Orders for each of the traffic's ``rings``. They are empty for rings that run as the job specifies."""
     interface_bps: float
     """Rate of each circuit in bit/s."""
 
     @cached_property
     def hops(self) -> Ints:
-        """Hops between servers, shape (servers, servers), see ``hops_between``."""
+        """Hops between servers, shape (servers, servers); see ``hops_between``."""
         return hops_between(self.wiring)
 
     @property
@@ -79,19 +79,19 @@ class Found:
 
     @cached_property
     def pair_hops(self) -> float:
-        """Mean number of hops h, weighted by the bytes of pairs; ``inf`` when a pair is not connected."""
+        """Mean number of hops h, weighted by the bytes of pairs; ``inf`` if a pair is not connected."""
         return mean_hops(self.hops, self.pairs_and_free_rings)
 
     @property
     def bandwidth_tax(self) -> float:
-        """Bytes that circuits carry / bytes that servers send to others: 1 when no server forwards."""
+        """Bytes that circuits carry divided by bytes that servers send to others: 1 if no server forwards."""
         sent = self.traffic.in_rings + float(self.traffic.of_pairs.sum())
         pairs = float(self.pairs_and_free_rings.sum())
         return (sent - pairs + pairs * self.pair_hops) / sent if sent else 1.0
 
     @cached_property
     def least_s(self) -> dict[int, float]:
-        """Lower bound by phase, in seconds, over all routings on shortest paths of this wiring, with its rings.
+        """Lower bounds, in seconds by phase, over all routings on shortest paths of this wiring, with its rings.
 
         The bound is the largest of four times:
 
@@ -103,9 +103,9 @@ class Found:
 
     @cached_property
     def expected_s(self) -> dict[int, float]:
-        """Seconds by phase when all traffic is divided over all shortest paths (``spread``), at least ``least_s``.
+        """Expected seconds by phase, if traffic is divided over all shortest paths (``spread``); at least ``least_s``.
 
-        The value is ``least_s`` when the product of pairs, interfaces and diameter exceeds ``MOST_SPREAD``."""
+        The value is ``least_s`` if the product of pairs, interfaces and diameter exceeds ``MOST_SPREAD``."""
         return {phase: max(least_s, self._expected_s(phase)) for phase, least_s in self.least_s.items()}
 
     @property
@@ -114,11 +114,11 @@ class Found:
 
     @property
     def cost(self) -> tuple[float, float, float]:
-        """Cost to minimise, compared entry by entry: expected time, forwarded bytes, mean number of hops."""
+        """Cost to be minimised, compared entry by entry: expected time, forwarded bytes, mean number of hops."""
         return self.expected_time_s, self.bandwidth_tax, self.mean_hops
 
     def _expected_s(self, phase: int) -> float:
-        """Return the expected time; 0 when it is not computed."""
+        """Return the expected time; 0 if it is not computed."""
         if math.isinf(self.least_s[phase]):
             return 0.0
         if self.wiring.steps is not None and self.traffic.even and all(self.orders):
@@ -160,7 +160,7 @@ class Found:
     def _pairs_of(self, phase: int) -> Floats:
         """Return the bytes of pairs in a phase, including the bytes of rings that have no interface.
 
-        Such rings run in the order that the job specifies."""
+        Rings without an interface run in the order that the job specifies."""
         pairs = self.traffic.pairs.get(phase, np.zeros((self.traffic.servers, self.traffic.servers))).copy()
         for rings, orders in zip(self.traffic.rings, self.orders, strict=True):
             for group, of_group in () if orders else zip(rings.groups, rings.sent, strict=True):
@@ -175,14 +175,14 @@ class Found:
 
 
 def find(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
-    """Return the candidate with the least ``cost``; of equal candidates, the first.
+    """Return the candidate with the least ``cost``, and the first of equal ones.
 
     Raises ``ValueError`` without servers or interfaces to connect."""
     return ranked(traffic, interfaces, interface_bps, 1)[0]
 
 
 def ranked(traffic: Traffic, interfaces: int, interface_bps: float, most: int) -> list[Found]:
-    """Return the ``most`` candidates with the least ``cost``, cheapest first; equal candidates keep their order.
+    """Return the ``most`` candidates with the least ``cost``, least first. Equal candidates keep their order.
 
     Raises ``ValueError`` without servers or interfaces to connect."""
     if traffic.servers < 2 or interfaces < 1:
@@ -193,7 +193,7 @@ def ranked(traffic: Traffic, interfaces: int, interface_bps: float, most: int) -
 
 
 def published(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
-    """Return the wiring of TopoOpt, which gives ceil(d x bytes of rings / all bytes) interfaces to rings."""
+    """Return the wiring as published (TopoOpt), with ceil(d x bytes of rings / all bytes) interfaces for rings."""
     in_rings, of_pairs = traffic.in_rings, float(traffic.of_pairs.sum())
     share = math.ceil(interfaces * in_rings / (in_rings + of_pairs) - 1e-9) if in_rings else 0
     shares = _shares(traffic, max(min(1, len(traffic.rings)), share))
@@ -216,9 +216,9 @@ def _candidates(traffic: Traffic, interfaces: int) -> Iterator[tuple[Wiring, tup
 
 
 def _divisions(traffic: Traffic, interfaces: int) -> Sequence[Sequence[int]]:
-    """Return the divisions of interfaces to try. Each has one number of interfaces for each ``Rings``.
+    """Return the divisions of interfaces to try. A division is the number of interfaces of each ``Rings``.
 
-    The sum of a division is at least 1 if there are rings. If there are few divisions, all are returned; otherwise one
+    The sum of a division is at least 1 if there are rings. If there are few divisions, all are returned; if not, one
     for each sum, in proportion to the bytes."""
     kinds = len(traffic.rings)
     if not kinds:
@@ -230,12 +230,12 @@ def _divisions(traffic: Traffic, interfaces: int) -> Sequence[Sequence[int]]:
 
 
 def _spans(traffic: Traffic) -> bool:
-    """Return whether an all-reduce includes all servers, so that its rings connect them."""
+    """Return whether there is an all-reduce among all servers, so that its rings connect all of them."""
     return any(len(group) == traffic.servers for rings in traffic.rings for group in rings.groups)
 
 
 def _circulant(traffic: Traffic, interfaces: int, of_rings: int) -> Iterator[tuple[Wiring, tuple[Orders, ...]]]:
-    """Yield circulant wirings. All-reduces among only some of the servers run as the job specifies."""
+    """Yield circulant wirings. On these, all-reduces among a part of the servers run as the job specifies."""
     weights = traffic.by_offset.tolist() if traffic.pairs else None
     uneven = weights if weights and not np.allclose(weights[1:], weights[1]) else None
     tried = MOST_TRIED if uneven is None else MOST_TRIED * 8 // max(8, traffic.servers)
@@ -255,8 +255,8 @@ def _divided(
 ) -> tuple[Wiring, tuple[Orders, ...]]:
     """Return a wiring with ``shares`` interfaces for each ``Rings``, and the others for ``matchings``.
 
-    ``connected``: whether one of the other interfaces gets a ring over all servers if there is no such ring yet, so
-    that every server reaches every other."""
+    ``connected``: whether, if no ring includes all servers, one of the other interfaces gets such a ring, so that every
+    server reaches every other one."""
     orders = tuple(_orders(rings, count) for rings, count in zip(traffic.rings, shares, strict=True))
     layers = [_layer(traffic.servers, layer) for of in orders for layer in of]
     over_all = any(len(order) == traffic.servers for of in orders for layer in of for order in layer)
@@ -270,7 +270,7 @@ def _divided(
 
 
 def _matchings(weights: Floats, count: int) -> list[Peers]:
-    """Return ``count`` matchings. The bytes of a pair that a matching connects count half for the next matching."""
+    """Return ``count`` matchings. Bytes of a pair that a matching connects count half for the next matching."""
     found, weights = [], weights.copy()
     for _ in range(count):
         found.append(heaviest_matching(weights))
@@ -295,7 +295,7 @@ def _shares(traffic: Traffic, interfaces: int, whole: bool = False) -> list[int]
 
 
 def _orders(rings: Rings, count: int) -> Orders:
-    """Return ``count`` rings of each group; groups of the same size have the same steps."""
+    """Return ``count`` rings of each group. Groups of the same size have the same steps."""
     steps = {size: geometric_steps(size, count) for size in map(len, rings.groups)}
     return tuple(
         tuple(ring_order(group, steps[len(group)][number]) for group in rings.groups) for number in range(count)
@@ -316,11 +316,11 @@ def rounded(value: float) -> float:
 
 
 DENSE = 128
-"""Number of servers up to which every pair is considered.
+"""Largest number of servers for which every pair is considered.
 
 With more servers, a pair is considered only if it is among the ``KEPT`` heaviest of one of its ends."""
 KEPT = 16
-"""Number of heaviest pairs of each server that are considered when there are more than ``DENSE`` servers."""
+"""Number of heaviest pairs of each server that are considered if there are more than ``DENSE`` servers."""
 _LARGEST = 1 << 40
 """Integer that stands for the largest weight."""
 
@@ -328,7 +328,7 @@ _LARGEST = 1 << 40
 def heaviest_matching(weights: Floats) -> Peers:
     """Return the matching of senders and receivers with the largest total weight.
 
-    ``weights``: weight of a circuit from the row's server to the column's server, shape (servers, servers); the
+    ``weights``: weight of a circuit from the row's server to the column's server; shape (servers, servers). The
     diagonal is ignored."""
     servers = len(weights)
     src, dst = _considered(weights)
@@ -353,10 +353,10 @@ def heaviest_matching(weights: Floats) -> Peers:
 
 
 def completed(peers: Peers, hops: Ints) -> Peers:
-    """Return the matching with circuits at its dark interfaces, as far as possible.
+    """Return the matching with circuits added at its dark interfaces, as far as possible.
 
     Free senders are connected to free receivers in the order of their numbers, shifted by the offset that saves most
-    hops between them. ``hops``: shape (servers, servers), negative for pairs that no circuits connect."""
+    hops. ``hops``: shape (servers, servers), negative for pairs that circuits do not connect."""
     senders = [server for server, peer in enumerate(peers) if peer is None]
     receivers = sorted(set(range(len(peers))) - set(peers))
     saved = np.where(hops < 0, len(peers), hops)[np.ix_(senders, receivers)]
@@ -373,7 +373,7 @@ def completed(peers: Peers, hops: Ints) -> Peers:
 
 
 def _considered(weights: Floats) -> tuple[Ints, Ints]:
-    """Return the senders and receivers of the pairs that are considered."""
+    """Return the senders, and the receivers, of the pairs that are considered for the matching."""
     some = weights > 0
     np.fill_diagonal(some, False)
     if len(weights) > DENSE:

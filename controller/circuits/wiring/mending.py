@@ -1,10 +1,10 @@
 """Replacement of lost interfaces or circuits in a job's wiring, with few new circuits.
 
-In: the bytes between the job's servers, with its rings as they run; its wiring; the circuits that cannot be made. Out:
-another wiring. First, free ports are connected: for example, the predecessor of a server that is missing at an optical
-switch is connected to its successor. Then pairs of circuits are exchanged as long as an exchange lowers the cost. For
-example, a circuit for other traffic replaces a lost circuit of a ring (TopoOpt, NSDI 2023, section 5.6, repairs rings
-in this way)."""
+In: the bytes between the job's servers, including those of its rings; its wiring; the circuits that cannot be made.
+Out: another wiring. First, free ports are connected. For example, if a server's interface at an optical switch has
+failed, its predecessor is connected to its successor. Then circuits are exchanged as long as an exchange lowers the
+cost. For example, a circuit of other traffic is exchanged for a lost circuit of a ring (as in TopoOpt, NSDI 2023,
+section 5.6)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ The entries are:
 4. the negated number of circuits."""
 
 MOST_JOINED = 5
-"""Largest number of free ports of an optical switch for which all ways to connect them are tried.
+"""Largest number of free ports of an optical switch for which all connections are tried.
 
-If there are more, they are connected in one ring."""
+More ports are connected in one ring."""
 
 
 def mended(
@@ -41,9 +41,9 @@ def mended(
 ) -> Wiring:
     """Return the wiring with replacements for lost circuits and for circuits at dead interfaces.
 
-    ``sent``: by phase the bytes from the row's server to the column's server; shape (servers, servers).
-    ``lost``: circuits of the wiring that do not work. ``dead``: interfaces that do not work.
-    ``fixed``: optical switches that keep their working circuits and make none."""
+    ``sent``: bytes from the row's server to the column's server, by phase; shape (servers, servers). ``lost``: circuits
+    of the wiring that do not work. ``dead``: interfaces that do not work. ``fixed``: optical switches that keep their
+    working circuits and cannot make others."""
     free = [interface for interface in range(wiring.interfaces) if interface not in fixed]
     gone = {*lost, *(each for each in wiring.circuits if each.src in dead or each.dst in dead)}
     found = Wiring(wiring.servers, tuple(_without(peers, k, gone) for k, peers in enumerate(wiring.peers)))
@@ -69,7 +69,7 @@ def _joined(
     lost: Collection[Circuit],
     dead: Collection[Port],
 ) -> Wiring:
-    """Return the wiring with its free ports connected, one optical switch after the other, each at the least cost."""
+    """Return the wiring with its free ports connected, at the least cost for one optical switch after the other."""
     for interface in interfaces:
         ways = [_with(wiring, interface, made) for made in _ways(wiring.peers[interface], interface, lost, dead)]
         wiring = min(ways, key=lambda each: _cost(sent, each))
@@ -98,9 +98,9 @@ def _ways(
 def _in_one_ring(
     peers: Peers, interface: int, receiving: Sequence[int], lost: Collection[Circuit]
 ) -> tuple[tuple[int, int], ...]:
-    """Return circuits that connect the remaining paths of the permutation into one ring.
+    """Return circuits that connect the paths of an incomplete permutation into one ring.
 
-    ``receiving``: servers where the paths begin, with interfaces that work."""
+    ``receiving``: servers where the paths begin and whose interfaces work."""
     ends = []
     for server in receiving:
         while (after := peers[server]) is not None:

@@ -1,16 +1,16 @@
 """Circulant wirings: steps of ring permutations, and routes that consist of these steps.
 
-In a ring over n servers each server sends to the server whose number is higher by ``step`` (modulo n). The ring visits
-all servers exactly when the step is coprime to n. Every such ring takes the same time for an all-reduce. Therefore the
-steps can be chosen for the other traffic, which uses the circuits of all rings. This follows Wang et al., "TopoOpt:
+In a ring over n servers, each server sends to the server whose number is higher by ``step`` (modulo n). The ring visits
+all servers exactly if the step is coprime to n. Every such ring takes the same time for an all-reduce. The steps can
+therefore be chosen for other traffic, which also uses the circuits of the rings. This follows Wang et al., "TopoOpt:
 Co-optimizing Network Topology and Parallelization Strategy for Distributed Training Jobs", NSDI 2023 (TotientPerms and
 SelectPermutations). Near-geometric steps keep the diameter of d rings within d n^(1/d).
 
-A route from server i to server (i + offset) mod n is a way to pay the amount ``offset``, modulo n, with steps as coins.
-The shortest paths use the fewest coins (CoinChangeMod in the same paper). First, all servers use the same steps for the
-same offset. If all servers send alike, all circuits of one interface then have the same load. The steps are chosen so
-that the loads of different interfaces are as equal as possible. Then single flows change to other steps, or to another
-order of the same steps, where loads are lower.
+A path from server i to server (i + offset) mod n corresponds to a *way* to pay the amount ``offset``, modulo n, with
+steps as coins. The shortest paths use the fewest coins (CoinChangeMod in the same paper). First, all servers use the
+same way for the same offset. If all servers send alike, all circuits of one interface then have the same load. The ways
+are chosen so that the loads of different interfaces are as equal as possible. Then single flows change to other ways,
+or to another order of the same steps, with lower loads.
 
 In: servers, steps, bytes or rates. Out: steps of rings, of each offset, and of each flow; paths of flows.
 """
@@ -37,19 +37,19 @@ from controller.fabric.topology import Dpid, LinkId, PortNo
 from controller.planning.problem import Problem, Routes, whole
 
 MOST_TRIED = 20_000
-"""Number of sets of steps that a search considers."""
+"""Default of the largest number of sets of steps that a search considers."""
 
 
 def totient_steps(servers: int) -> tuple[int, ...]:
-    """Return the steps of rings over all servers, ascending: those below the number of servers and coprime to it."""
+    """Return the steps of rings over all servers: the numbers below n that are coprime to n, ascending."""
     return tuple(step for step in range(1, servers) if math.gcd(step, servers) == 1)
 
 
 def geometric_steps(servers: int, rings: int) -> tuple[int, ...]:
     """Return near-geometric steps of rings, starting with 1.
 
-    Each further step is the unused step closest to n^(1/rings) times the previous one; of two equally close steps it is
-    the smaller. When there are fewer steps than rings, steps are repeated, which gives parallel rings."""
+    Each further step is the unused step closest to n^(1/rings) times the previous one, the smaller one of two equally
+    close. If there are fewer steps than rings, steps are repeated, which gives parallel rings."""
     allowed = totient_steps(servers)
     chosen: list[int] = []
     ratio = servers ** (1 / rings) if rings else 1.0
@@ -68,7 +68,7 @@ class Steps(NamedTuple):
     others: tuple[int, ...]
     """Steps of circuits that no ring uses."""
     mean: float
-    """Mean number of hops over all offsets, with the weights that the search was given."""
+    """Mean number of hops over all offsets, with the weights of the search."""
     most: int
     """Largest number of hops of any offset."""
 
@@ -82,10 +82,10 @@ def chosen_steps(
 ) -> Steps | None:
     """Return near-geometric steps, changed one by one as long as the mean number of hops decreases.
 
-    ``others``: number of steps that no ring uses. ``weights``: weight of each offset, None for equal weights.
-    ``tried``: number of sets of steps to consider.
+    ``others``: number of steps that no ring uses. ``weights``: weight of each offset; None for equal weights.
+    ``tried``: largest number of sets of steps to consider.
 
-    Return None when the steps do not connect all servers."""
+    Returns None if the steps do not connect all servers."""
     if servers < 2 or rings + others < 1:
         return None
     start = [*geometric_steps(servers, rings)]
@@ -109,9 +109,9 @@ def chosen_steps(
 
 
 def ring_order(members: Sequence[int], step: int) -> tuple[int, ...]:
-    """Return the members in the order of the ring with this step over their positions.
+    """Return the members in the order of a ring in which the position of each is higher by this step.
 
-    Raises ``ValueError`` when the step is not coprime to the number of members, which would give several rings."""
+    Raises ``ValueError`` if the step is not coprime to the number of members, which would give several rings."""
     size = len(members)
     if math.gcd(step, size) != 1:
         raise ValueError(f"step {step} divides {size} servers into several rings")
@@ -151,25 +151,25 @@ def _geometric(servers: int, steps: int) -> Iterable[int]:
 
 
 MOST_WAYS = 64
-"""Number of ways per offset that are considered."""
+"""Largest number of ways per offset that are considered."""
 _ROUNDS = 8
 _ROUNDING = 1e-9
 
 MOST_EVENED = 20_000
 """Largest number of flows for which single flows may take another way than other flows of the same offset."""
 _WAYS_OF_ONE = 16
-"""Number of ways that single flows of an offset may take, each in as many orders as the way has hops."""
+"""Number of ways that single flows of an offset may use, each in as many orders as it has hops."""
 
 InterfacePath = tuple[int, ...]
-"""Way of a packet: the interface by which it leaves each server, in order."""
+"""Path of a packet: the interface by which it leaves each server, in order."""
 Sends = Mapping[tuple[int, int], float]
-"""Amount that each server sends to the server at each offset, in any unit; the keys are (server, offset)."""
+"""Amount that a server sends to the server at an offset, in any unit, by (server, offset)."""
 
 
 def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) -> tuple[InterfacePath | None, ...]:
-    """Return a shortest way for each offset, with ascending interfaces; None for an offset that no circuits reach.
+    """Return a shortest way for each offset, with ascending interfaces; None for an offset that is not reached.
 
-    Ways are chosen so that the largest load of any interface is small, starting with the offset that loads circuits
+    Ways are chosen so that the largest load of an interface is small, beginning with the offset that loads circuits
     most. ``sent``: amount by offset, in any unit."""
     hops = hops_by_offset(servers, steps)
     carried = np.zeros(len(steps))
@@ -195,7 +195,7 @@ def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) ->
 
 
 def ways_of_flows(servers: int, steps: Sequence[int], sent: Sends) -> dict[tuple[int, int], InterfacePath]:
-    """Return a shortest way for each (server, offset) of ``sent``; offsets that no circuits reach are left out."""
+    """Return a shortest way for each (server, offset) of ``sent``. Offsets that are not reached are left out."""
     by_offset = defaultdict[int, float](float)
     for (_, offset), amount in sent.items():
         by_offset[offset] += amount
@@ -211,10 +211,10 @@ def ways_of_flows(servers: int, steps: Sequence[int], sent: Sends) -> dict[tuple
 def _evened(
     servers: int, steps: Sequence[int], sent: Sends, ways: Mapping[tuple[int, int], InterfacePath]
 ) -> dict[tuple[int, int], InterfacePath]:
-    """Return the ways after flows have changed, one by one, to the way with the least loaded circuits.
+    """Return the ways after flows have changed, one by one, to ways with less loaded circuits.
 
-    This ends when no flow improves, or after ``_ROUNDS`` rounds. The sum of squares of all loads decreases with each
-    change."""
+    This ends when no flow improves, or after ``_ROUNDS`` rounds. Each change decreases the sum of squares of all
+    loads."""
     hops = hops_by_offset(servers, steps)
     others = {
         offset: _in_other_orders(islice(_ways(offset, 0, servers, steps, hops), _WAYS_OF_ONE))
@@ -263,7 +263,7 @@ def coin_change_routes(problem: Problem, wiring: Wiring, dpids: Sequence[Dpid], 
 
 
 def _circuits(server: int, way: InterfacePath, steps: Sequence[int], servers: int) -> Iterator[tuple[int, int]]:
-    """Yield the server and interface of each circuit on the way."""
+    """Yield (server, interface) for each circuit on the path."""
     for interface in way:
         yield server, interface
         server = (server + steps[interface]) % servers
@@ -272,7 +272,7 @@ def _circuits(server: int, way: InterfacePath, steps: Sequence[int], servers: in
 def _carried(
     servers: int, steps: Sequence[int], sent: Sends, ways: Mapping[tuple[int, int], InterfacePath]
 ) -> defaultdict[tuple[int, int], float]:
-    """Return the load of each circuit, by sending server and interface, in the unit of ``sent``."""
+    """Return the load of each circuit, by (sending server, interface), in the unit of ``sent``."""
     found = defaultdict[tuple[int, int], float](float)
     for (src, offset), way in ways.items():
         for circuit in _circuits(src, way, steps, servers):
@@ -281,7 +281,7 @@ def _carried(
 
 
 def _in_other_orders(ways: Iterable[InterfacePath]) -> list[InterfacePath]:
-    """Return every rotation of each path, which is a cycle of hops, without duplicates."""
+    """Return all rotations of the hops of each path, without duplicates."""
     return list(dict.fromkeys(way[first:] + way[:first] for way in ways for first in range(len(way))))
 
 
@@ -297,5 +297,5 @@ def _ways(offset: int, first: int, servers: int, steps: Sequence[int], hops: Seq
 
 
 def _height(carried: Floats) -> tuple[float, float]:
-    """Return the largest load of any interface, then the sum of squares, which measures how uneven the loads are."""
+    """Return the largest load of an interface, and the sum of squares, which measures how uneven the loads are."""
     return float(carried.max()), float((carried**2).sum())

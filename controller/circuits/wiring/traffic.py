@@ -1,4 +1,4 @@
-"""Traffic of a job, as the search for a wiring needs it: rings of free order, and bytes between pairs of servers.
+"""Traffic of a job for the search for a wiring: rings whose order is free, and bytes between pairs of servers.
 
 In: a ``JobSpec``. Ranks with the same address are on one server, and servers are numbered in the order in which ranks
 name them. Out: ``Traffic``. An all-reduce, and its halves (reduce-scatter and all-gather), may run over any ring of its
@@ -33,7 +33,7 @@ RINGS: Mapping[Algorithm, Algorithm] = MappingProxyType(
         Algorithm.RING_ALL_GATHER: Algorithm.RING_ALL_GATHER,
     }
 )
-"""Collectives for which every order of the ranks is equally good, and the ring algorithm that each uses."""
+"""Collectives for which every order of the ranks is equally good, each with its ring algorithm."""
 
 Order = tuple[int, ...]
 """Servers in the order of a ring."""
@@ -57,11 +57,11 @@ class Rings:
     sent: tuple[Mapping[int, float], ...]
     """Bytes that each server of a group sends in each phase, per group."""
     parts: tuple[tuple[CollectiveGroup, ...], ...]
-    """Collectives of the spec, with their groups, whose bytes each group sends."""
+    """Collectives and groups of the spec whose bytes each group sends."""
 
     @property
     def bytes(self) -> float:
-        """Bytes of the server that sends most, over all phases."""
+        """Bytes that the server with the largest number sends, over all phases."""
         return max(sum(of_group.values()) for of_group in self.sent)
 
 
@@ -73,7 +73,7 @@ class Traffic:
     rings: tuple[Rings, ...]
     """Rings in the order of their first collectives."""
     pairs: Mapping[int, Floats]
-    """Bytes from the row's server to the column's in each phase; shape (servers, servers)."""
+    """Bytes from the row's server to the column's, by phase; shape (servers, servers)."""
     max_subflows: int = 1
     """Largest number of subflows of each pair's flow; 1 for whole flows."""
 
@@ -97,7 +97,7 @@ class Traffic:
 
     @cached_property
     def even(self) -> bool:
-        """True if, in every phase and for every k, all servers i send the same number of bytes to (i + k) mod n."""
+        """Whether, in every phase and for every k, all servers i send the same number of bytes to (i + k) mod n."""
         numbers = np.arange(self.servers)
         higher = (numbers[:, None] + numbers[None, :]) % self.servers
         turned = [sent[numbers[:, None], higher] for sent in self.pairs.values()]
@@ -132,7 +132,7 @@ def traffic_of(spec: JobSpec) -> Traffic:
 
 
 def traffic_as_it_runs(spec: JobSpec) -> Traffic:
-    """Return the traffic with all-reduces as bytes of pairs, in rings in the order of the ranks.
+    """Return the traffic with all-reduces counted as bytes of pairs, in rings in the order of the ranks.
 
     Raises ``InvalidInput`` as ``virtual_links`` does."""
     servers = servers_of(spec)
@@ -140,18 +140,18 @@ def traffic_as_it_runs(spec: JobSpec) -> Traffic:
 
 
 def servers_of(spec: JobSpec) -> dict[str, int]:
-    """Return the number of the server with each address, in the order in which ranks name the addresses."""
+    """Return the number of each address's server, in the order in which ranks name the addresses."""
     return {address: number for number, address in enumerate(dict.fromkeys(spec.endpoints))}
 
 
 def in_rings(spec: JobSpec, rings: Iterable[tuple[Rings, Sequence[Sequence[Order]]]]) -> JobSpec:
-    """Return the spec with its all-reduces as ring algorithms over these rings.
+    """Return the spec with its all-reduces as ring algorithms that run over these rings.
 
-    Each ``Rings`` has several orders, and each order has one ring per group. Without any order, the ring follows
-    ``groups``. All rings of a group have the same part of the bytes, rounded up. Ranks of one server stay adjacent.
-    Collectives of the same ranks have the same rings.
+    Each ``Rings`` may have several orders, each with one ring per group. Without orders, the ring follows ``groups``.
+    All rings of a group carry the same part of the bytes, rounded up. Ranks of one server stay adjacent. Collectives of
+    the same ranks have the same rings.
 
-    Raises ``InvalidInput`` when the result is larger than a spec may be."""
+    Raises ``InvalidInput`` if the result is larger than a spec may be."""
     servers = servers_of(spec)
     of_server = defaultdict[int, list[int]](list)
     for rank, address in enumerate(spec.endpoints):
@@ -197,9 +197,9 @@ def _without(spec: JobSpec, number: int, gone: set[CollectiveGroup]) -> Collecti
 
 
 def _together(collectives: Iterable[Collective]) -> list[Collective]:
-    """Merge collectives that differ only in their groups, because a spec has a limited number of collectives.
+    """Merge collectives that differ only in their groups, because the number of collectives in a spec is limited.
 
-    A group that occurs in two of the collectives stays in two."""
+    A group that occurs in two of the collectives stays in two collectives."""
     alike = defaultdict[tuple[Algorithm, int, int], list[list[str]]](list)
     for each in collectives:
         rows = alike[each.algorithm, each.bytes_per_iteration, each.phase]
