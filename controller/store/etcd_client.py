@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import grpc
@@ -258,39 +259,47 @@ class _Connections:
         raise AssertionError
 
     def watch(self, request: pb.WatchRequest, seconds: float) -> Iterator[pb.WatchResponse]:
-        """Yield the responses of the endpoint ``_first``, until the time is over. Raises ``EtcdError``."""
-        place = self._first
+        """Yield the responses of the endpoint ``_first``, until the time is over. Raises ``EtcdError``.
+
+        A thread waits for gRPC, which may not end a call in time (``signalbox.bounded_channel``)."""
+        place, until = self._first, time.monotonic() + seconds
         channel, endpoint = self._channels[place], self.access.endpoints[place]
-        stopped, silent = threading.Event(), threading.Event()
-        heard_at = time.monotonic()
+        stopped = threading.Event()
+        arrived: SimpleQueue[pb.WatchResponse | grpc.RpcError | None] = SimpleQueue()
         replies: Any = None
 
         def requests() -> Iterator[pb.WatchRequest]:
             yield request
             while not stopped.wait(BEAT_S):  # the stream ends when its requests end
-                if time.monotonic() > heard_at + SILENT_S:
-                    silent.set()
-                    replies.cancel()
-                    return
                 yield pb.WatchRequest(progress_request=pb.WatchProgressRequest())
+
+        def read() -> None:
+            try:
+                for reply in replies:
+                    arrived.put(reply)
+                arrived.put(None)
+            except grpc.RpcError as error:
+                arrived.put(error)
 
         call = channel.stream_stream(
             "/etcdserverpb.Watch/Watch", pb.WatchRequest.SerializeToString, pb.WatchResponse.FromString
         )
         try:
             replies = call(requests(), timeout=seconds, metadata=self._metadata(channel, CALL_S))
-            for reply in replies:
-                heard_at = time.monotonic()
-                yield reply
-        except grpc.RpcError as found:
-            error = _error(found, endpoint)
-            if silent.is_set():
-                error = EtcdError(f"etcd at {endpoint}: the watch has no answers", grpc.StatusCode.DEADLINE_EXCEEDED)
-            elif found.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                return
-            if error.no_answer:
+            threading.Thread(target=read, name="etcd-watch", daemon=True).start()
+            while (left_s := until - time.monotonic()) > 0 and (found := arrived.get(timeout=min(SILENT_S, left_s))):
+                if isinstance(found, grpc.RpcError):
+                    raise found
+                yield found
+        except Empty:
+            if time.monotonic() < until:
                 self._pass_over(place)
-            raise error from None
+                what = f"etcd at {endpoint}: the watch has no answers"
+                raise EtcdError(what, grpc.StatusCode.DEADLINE_EXCEEDED) from None
+        except grpc.RpcError as found:
+            if found.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._pass_over(place)
+                raise _error(found, endpoint) from None
         finally:
             stopped.set()
             if replies:

@@ -78,6 +78,30 @@ def test_a_silent_watch_ends_and_the_next_one_begins_at_another_endpoint(
         assert handler.calls == ["/etcdserverpb.Watch/Watch"]
 
 
+class Endless:
+    """Call that gRPC never ends."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def __iter__(self) -> Iterator[pb.WatchResponse]:
+        self.over.wait()
+        return iter(())
+
+    def cancel(self) -> None:
+        pass
+
+
+def test_a_watch_that_grpc_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(etcd_client, "SILENT_S", 0.05)
+    call = Endless()
+    with closing(Etcd(EtcdAccess(("c:1",)))) as client:
+        monkeypatch.setattr(client._connections._channels[0], "stream_stream", lambda *_: lambda *_, **__: call)
+        with pytest.raises(EtcdError, match="the watch has no answers"):
+            list(client.changes(b"a", 0, DEADLINE_S))
+        call.over.set()
+
+
 def test_etcd_answers_what_a_watch_without_changes_asks(
     etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
