@@ -95,7 +95,7 @@ def same_news(before: Alarm, after: Alarm) -> bool:
 
 
 def _news(alarm: Alarm) -> Mapping[str, Any]:
-    """Return the facts without measured rates; a measured factor is rounded to a power of the square root of two."""
+    """Return the alarm's facts without rates; a measured factor is rounded to a power of the square root of two."""
     if alarm.kind is AlarmKind.PUNT_LIMIT_EXCEEDED:
         return {}
     if alarm.kind is not AlarmKind.DEMAND_DIFFERS:

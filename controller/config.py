@@ -152,7 +152,7 @@ class SocketRole(StrEnum):
 
 
 def _socket(path: Path) -> Path:
-    """Return the path. Raises ``PydanticCustomError`` for a path that no socket can have."""
+    """Return the path. Raises ``PydanticCustomError`` for a path that is not possible for a socket."""
     listen_address(f"unix:{path}")
     return path
 
@@ -211,7 +211,7 @@ class MetricsConfig(_TlsSection):
     host: str = "127.0.0.1"
     """Address of ``/metrics``."""
     port: int = Field(default=9464, ge=0, le=65535)
-    """Port of ``/metrics``; 0 takes a free port, which the log names."""
+    """Port of ``/metrics``; 0 for a free port, which the log names."""
     max_connections: int = Field(default=16, ge=1, le=64)
     """Largest number of connections at a time; a further one closes the oldest."""
 

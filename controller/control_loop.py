@@ -149,8 +149,8 @@ class ControlLoop:
     def _begin_arranged(self, now: float) -> None:
         """Begin the jobs that the extension does not hold back any longer, on the routes that it has found.
 
-        If the extension has no routes for one of these jobs, the running planning cycle is dropped, because its plan
-        would leave the job on detours until the next plan."""
+        If the extension has no routes for one of these jobs, the running planning cycle is dropped: its plan would
+        leave the job on detours."""
         s = self.state
         made = {} if Work.RULES in self._pending.due else self.extension.begin(now)
         for job_id, routes in made.items() if s.mode is Mode.PLANNED else ():

@@ -1,7 +1,7 @@
 """Frozen snapshot of the controller's state, shared by all readers.
 
-The control loop publishes a new ``Status`` after each message that has changed the state. gRPC calls, watch streams and
-metrics read it from the ``StatusBoard``, and never access the state of the loop itself.
+The control loop publishes a new ``Status`` after each message that has changed the state. Calls, watches and metrics
+read it from the ``StatusBoard``, and never access the state of the loop itself.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class JobStatus:
     dividing: Dividing
     """Ports by which switches distinguish the subflows of a flow."""
     slowdown: float = 0.0
-    """Slowdown L_j of the job under the running routes; 0 while unknown."""
+    """Slowdown of the job under the running routes; 0 while unknown."""
     efficiency_allowed: float = 0.0
     """Ideal time divided by the communication time that the running routes allow."""
     routes_known: bool = True

@@ -1,8 +1,8 @@
 """Audit log: one line for each call that changes what the controller does, and for each refused call.
 
 In: the caller, the method, the job, the peer and the status of a call. Out: lines of the event ``audit``. No client can
-fill the disk with audit lines: lines of refused calls and lines of each tenant are limited, and a summary counts the
-calls without a line. Successful calls of operators always have a line. A line never contains a token.
+fill the disk: lines of refused calls, and of each tenant, are limited, and a summary counts the calls without a line.
+Successful calls of operators always have a line. A line never contains a token.
 """
 
 from __future__ import annotations

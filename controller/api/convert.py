@@ -229,7 +229,7 @@ def _wrong_connection(connection: pb.Connection, address: str) -> Iterator[tuple
 
 
 def mode(value: pb.Mode) -> Mode:
-    """Return the mode. Raises ``InvalidInput`` for a value that names none."""
+    """Return the mode. Raises ``InvalidInput`` for an unknown value."""
     enum = pb.Mode.DESCRIPTOR
     word = word_of(enum, value)
     if word is None:

@@ -1,7 +1,7 @@
 """Check that no other controller can have changed the state from which an answer is made.
 
-In: a handler. Out: a handler that raises ``NoLeader`` when another controller may be active at the beginning and at the
-end of the call.
+In: a handler. Out: a handler that raises ``NoLeader`` if this check fails both at the beginning and at the end of the
+call.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ JobRow = tuple[JobStatus, JobDemand | None, tuple[float, ...]]
 efficiency."""
 
 _SNAPSHOT = attrgetter(*(field.name for field in fields(JobStatus) if field.name != "vitals"))
-"""Function that returns a tuple of all fields of a job except ``vitals``, which change within one status.
+"""Function that returns a tuple of all fields of a job except ``vitals``, the only field that changes within one
+status.
 
 Comparing two such tuples is fast, because Python compares their entries by identity first."""
 

@@ -3,8 +3,8 @@
 In: all present rows. Out: messages for watchers, with the rows that have changed since the version that the watcher
 knows. A watcher that reads late gets each row once, in its newest form. Removed rows are remembered for a while.
 
-A serialized message is put together from serialized parts: "concatenating the encoded forms of two messages" merges
-them, and repeated fields of both add up (https://protobuf.dev/programming-guides/encoding/, "Last One Wins").
+A serialized message is made by concatenating serialized parts. Protobuf merges concatenated messages, and appends their
+repeated fields (https://protobuf.dev/programming-guides/encoding/, "Last One Wins").
 
 Pure. All calls must be made in one thread; only ``changes`` may run in another one, between two calls of ``apply``.
 """

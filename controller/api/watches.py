@@ -40,7 +40,7 @@ TURN_S = 0.015
 
 LARGE_BYTES = 256 * 1024
 LARGE_TOGETHER = 4
-"""Size in bytes above which a message (a plan, the routes of a job) is large, and number of large messages that are
+"""Size in bytes above which a message is large, such as one with a plan, and largest number of large messages that are
 sent at the same time."""
 
 SHARED_ROUTES_BYTES = 16 << 20

@@ -6,9 +6,9 @@ these connections. It discovers where a circuit leads by LLDP between servers, a
 
 ``FibreState`` finds fibres that are not connected as configured. In: the active circuits, the circuits over which no
 probes arrive, and for each interface where its probes arrive. Out: circuits with a fibre that may be dark, even after
-other circuits have replaced them; interfaces whose probes arrive elsewhere; pairs of interfaces, at one optical switch
-or at one server, whose fibres may be swapped. A pair is reported if all probes from and to its two interfaces arrive as
-they would with swapped fibres. Several pairs may explain the same probes.
+they were replaced; interfaces whose probes arrive elsewhere; pairs of interfaces, at one optical switch or one server,
+whose fibres may be swapped. A pair is reported if all probes from and to its two interfaces arrive as they would with
+swapped fibres. Several pairs may explain the same probes.
 
 Fibres are examined when circuits and probes have not changed for a while. A finding stays until probes contradict it or
 a port is down. A change of circuits alone neither adds nor removes findings. Pure; ``now`` is monotonic seconds.

@@ -2,7 +2,7 @@
 
 ``AlarmTimes`` adds the start time of each alarm. The module is pure.
 
-One fault raises one alarm: if a part is down because another one is, only the latter raises an alarm (``excepted``,
+One fault raises one alarm: a part that is down because of another part raises no alarm (``excepted``,
 ``core/derived.py``).
 """
 

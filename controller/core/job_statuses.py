@@ -31,8 +31,8 @@ NOTHING_KEPT = (NO_PHASES, 0)
 class JobStatuses:
     """Derivation of the status of every job.
 
-    A call examines only jobs that have changed, or whose hosts or confirmed routes have. The published generation of a
-    job's routes also grows when the pairs of hosts of the job change."""
+    A call examines only jobs that have changed, and jobs whose hosts or confirmed routes have changed. The published
+    generation of a job's routes also grows when the job's pairs of hosts change."""
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()

@@ -1,9 +1,8 @@
 """Planning cycles, and changes of load that start one. Pure; ``now`` is monotonic seconds.
 
-In: the background of links after each reading of counters, the times of iterations, problems, and answers of the
-planning process, each with the decision whether to adopt the plan. Out: whether a plan, or new slowdowns, are due now;
-``SolvePlan`` commands; new running routes, from a repair or from a plan that is worth its moves; replies to requests
-for a plan.
+In: the background of links after each reading of counters; times of iterations; problems; answers of the planning
+process, with the decision whether to adopt the plan. Out: whether a plan or new slowdowns are due; ``SolvePlan``
+commands; new running routes from a repair or an adopted plan; replies to requests for a plan.
 
 A plan starts when background appears on links with pinned flows, or when a job becomes slower. When background ends, no
 plan starts, because no job becomes slower. The slowdowns of jobs are then computed again, and the next periodic cycle
@@ -277,8 +276,8 @@ class PlanningCycle:
         ``snapshot``: problem of all ``jobs`` with known hosts on ``links``, of generation ``self.generation + 1``.
         ``demand_source``: source of the bytes of each job with known hosts. ``repairs``: whether flows with lost paths
         are repaired before the plan arrives. ``lost``: whether links were lost. If not, a repair only moves flows off a
-        detour, or to the new place of a host, and does not count as a repair in the status. ``is_claimed``: whether
-        this process has the claim of the state. Without it, only repairs are installed."""
+        detour or to the new place of a host, and the status does not count it. ``is_claimed``: whether this process has
+        the claim of the state. Without it, only repairs are installed."""
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links

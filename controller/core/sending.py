@@ -12,8 +12,8 @@ deleted or narrowed until every link that installed rules use has been seen, or 
 The controller adopts again after a large fraction of the switches has disconnected together. When a switch dies, its
 neighbours report at once that their links to it are down. If only the control network fails, connections end while
 packets still flow. The controller therefore stops using a switch ``GRACE_S`` after its connection ended, and continues
-to use all switches if many disconnect together. While several have just left, it waits for ``TOGETHER_S`` instead: a
-busy controller notices the ends of many connections one after another.
+to use all switches if many disconnect together. While several have just disconnected, it waits for ``TOGETHER_S``
+instead, because a busy controller notices the ends of many connections one after another.
 
 *Steady*: rules are derived from the fabric and the routes. When links are lost, the phases *removing next hops* and
 then *repairing* follow. In each of these two phases, the derivation of rules waits for ``HURRY_S`` at most.
@@ -186,8 +186,8 @@ class Adoption:
     def rules_read(self, dpid: Dpid, rules: RuleSet, now: float) -> bool:
         """Record that the rules of a switch were read, and return whether another adoption must begin.
 
-        It must begin if a switch with rules is read for the first time before the lease after the first adoption is
-        over, because rules of other switches may depend on these rules."""
+        It must begin if a switch with rules is read for the first time, and the lease after the first adoption is not
+        over. Rules of other switches may depend on these rules."""
         late = dpid not in self._read
         self._read.add(dpid)
         return late and bool(rules.flows) and now < self.unknown_kept_until

@@ -6,10 +6,10 @@ to each commit. Out: the state to write next, one commit at a time; replies. Whe
 not on disk are undone, newest first, and refused.
 
 A request changes a job at once. Rules and plans follow the change before the commit ends. This is safe: ECMP rules
-forward flows that lose their pins, and the planner plans anew after an undo. Published values (to callers, watchers,
-the log, metrics and alarms) cannot be undone, so they wait: while a job's change is not on disk, ``published`` returns
-the job as it was before the change. Only the end of a lease is published at once, because a failed commit does not undo
-it.
+forward flows that lose their pins, and the planner plans anew after an undo. Values that were published to callers,
+watchers, the log, metrics and alarms cannot be undone. While a job's change is not on disk, ``published`` therefore
+returns the job as it was before the change. Only the end of a lease is published at once, because a failed commit does
+not undo it.
 """
 
 from __future__ import annotations

@@ -409,8 +409,8 @@ def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
 def pairs_to_count(job: Job, announced: Announcements, known: Iterable[Pair], learning: bool) -> dict[Pair, None]:
     """Return the ``known`` pairs, their reverse pairs and, if ``learning``, the pairs to learn, in this order.
 
-    Pairs of other jobs are left out, unless the job reports its connections, because their rules count for the other
-    jobs."""
+    Pairs of other jobs are left out, because their rules count for these jobs, unless the job reports its
+    connections."""
     pairs = dict.fromkeys(known)
     pairs |= {(dst, src): None for src, dst in pairs}
     own = job.pairs

@@ -256,7 +256,8 @@ class JobRegistry:
         - ``NotAnnounced`` when the spec does not announce that connections are reported.
         - ``Conflict`` when another job has reported one of the connections.
         - ``InvalidInput`` for addresses that are not the job's, and for too many connections.
-        - ``Exhausted`` when the quota would be exceeded, in which pairs with connections of an observed job count."""
+        - ``Exhausted`` beyond the quota of pairs that are counted, which include pairs with connections of an observed
+          job."""
         job = self.owned(job_id, owner)
         if self._connections.of(job_id).get(address) == reported:
             return job
@@ -329,9 +330,8 @@ class JobRegistry:
     def _judged(self, wanted: Sequence[Wanted], quota: Quota) -> list[JobReplacement]:
         """Check the requested jobs, and return each with the job that it replaces. Their ids must differ.
 
-        Raises ``InvalidInput``; ``HostNotAllowed`` for a host that the tenant may not use; ``Exhausted`` if
-        ``max_virtual_links`` or the quota would be exceeded; and ``Conflict`` if two jobs would announce the same
-        pair."""
+        Raises ``InvalidInput``; ``HostNotAllowed`` for a host that the tenant may not use; ``Exhausted`` beyond
+        ``max_virtual_links`` or the quota; ``Conflict`` if two jobs would announce the same pair."""
         refuse_foreign_hosts(quota.hosts, wanted)
         refuse_too_large(self.max_virtual_links, self._size, wanted)
         changes = [JobReplacement(one.held, new_job(one), one.entry) for one in wanted]

@@ -3,9 +3,9 @@
 The format is described at https://prometheus.io/docs/instrumenting/exposition_formats/. In: the ``StatusBoard``. Out:
 the text of all ``FAMILIES``.
 
-This writer formats and escapes labels once, and reuses them at later scrapes. The client library of Prometheus makes an
-object of every sample and formats its labels at each scrape, which with tens of thousands of series takes seven times
-the CPU time (``python -m benchmarks scrapes``).
+This writer formats and escapes labels once, and reuses them at later scrapes. The client library of Prometheus would
+format all labels at each scrape. With tens of thousands of series, that takes seven times the CPU time (``python -m
+benchmarks scrapes``).
 """
 
 from __future__ import annotations

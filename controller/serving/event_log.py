@@ -136,7 +136,7 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
     """Yield the changes of parts and hosts.
 
     Parts of one kind that change in the same way share a line. A host that is found or moves has its own line, unless
-    many are found together: after a restart, lines about all hosts of jobs would displace earlier events."""
+    many are found together. After a restart, lines about all hosts of jobs would displace earlier events."""
     changed: defaultdict[str, list[Part]] = defaultdict(list)
     for _, was, part in differing(before.parts, after.parts):
         if part and (what := _of_part(was, part)):

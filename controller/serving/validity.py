@@ -38,7 +38,7 @@ class Validity(NamedTuple):
 class CertificatesInUse:
     """Certificates in use, whose expiries are published on the board.
 
-    An invalid certificate is logged as an error, but the controller runs: only clients that verify the certificate
+    An invalid certificate is logged as an error, but the controller runs. Only clients that verify the certificate
     fail, whereas without the controller nothing would repair the fabric."""
 
     def __init__(self, config: Config, board: StatusBoard) -> None:

@@ -14,10 +14,10 @@ names the generation id of each claim. A switch refuses claims with a smaller id
 controller that is not its master. A controller that has lost a switch does not claim it again by itself. When the
 generation id in ``Holding`` changes, the connection stays, and the switch is claimed anew.
 
-A switch that restarts forgets its generation id, and would then accept an older one. While this controller is not
-certain that it is still the holder (``Holding.may_claim``), it therefore first asks the switch for its generation id,
-and claims it only if the id is that of this controller. A switch cannot restart without ending the connection, so the
-answer is still valid when the claim arrives (``tests/model``).
+A switch that restarts forgets its generation id, and would then accept an older one. A controller that is not certain
+to be still the holder (``Holding.may_claim``) therefore first asks the switch for its generation id. It claims the
+switch only if this is the controller's own id. A switch cannot restart without ending the connection, so the answer is
+still valid when the claim arrives (``tests/model``).
 
 If this controller is not the holder, it requests the role SLAVE, with the generation id that the switch already has.
 With another id, an earlier holder could become master again. Until the switch has an id, the connection keeps the role

@@ -119,7 +119,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._admission = Admission(holding, patience_s, *callbacks, lambda id_: is_ahead(id_, time.time()))
         self._repair = LocalRepair(self._admission, lambda: self._discovery.links)
         self._taken: dict[Dpid, Connection] = {}
-        """Connections that were admitted before or reported as not usable, and may not be used now."""
+        """Connections whose switch is being claimed anew or has another master, so that they may not be used now."""
         self._reported: dict[Dpid, Connection] = {}
         """Connections of the switches that the control loop regards as connected, even if they may not be used now."""
         self._report_at = 0.0

@@ -4,8 +4,8 @@ In: received bytes, and messages to send. Out: events for the app's handlers, an
 if the peer caused the end of the connection. One greenlet receives, and one watches the time.
 
 A peer that floods or does not read delays no other peer: sending never waits, and the number of unsent bytes is
-limited. Reading pauses when the peer has used its share of the hub's time with unsolicited messages, or when the
-control loop has not processed the peer's earlier messages.
+limited. Reading pauses when the peer has used its share of the hub's time with unsolicited messages, or when too many
+of its messages wait for the control loop.
 
 A transport is the byte stream of the connection, plain or with TLS. Receiving waits in the hub. Bytes that the socket
 does not accept at once are kept, and sent by ``drain``. TLS works on buffers in memory, so that it needs no socket of

@@ -30,7 +30,7 @@ class Holding(Protocol):
     def may_claim(self, dpid: Dpid, since: float) -> bool:
         """Return whether the generation id, which ``generation`` returns after this call, is certain.
 
-        It is certain if no process had a larger id for the switch at a moment after ``since``, the time in monotonic
+        It is certain if no process had a larger id for the switch at some moment after ``since``. ``since``: monotonic
         seconds at which the switch connected. This matters because a switch that has restarted would also accept an
         older id. After the result False, the process tries to become certain, and the caller must ask again."""
 

@@ -62,7 +62,7 @@ class CounterPoller(Requests):
     """Regular polls of all switches.
 
     A switch has one open poll at a time. The next poll waits until the open one is answered or, after a few intervals,
-    abandoned; then the replies that have arrived are reported. ``zero``: time of one poll, with which several
+    abandoned; then the replies that have arrived are reported. ``zero``: time of some poll, which makes several
     southbounds poll at the same moments."""
 
     def __init__(

@@ -5,7 +5,7 @@ of generation ids. The generation id is the base plus the revision of the key's 
 holder. Only the leader writes, and every write requires that the leader still has the claim of the state.
 
 One thread watches the keys. Because a watch may be late, another thread reads all keys: every minute, after the watch
-has failed, and when a switch waits for the decision whether it may be claimed (``southbound.holding``).
+has failed, and when a switch waits to be claimed (``southbound.holding``).
 
 Revisions of etcd only grow, unless etcd is restored from a snapshot. A revision below a known one thus shows that etcd
 has earlier assignments again, with which a restarted switch could have two holders. From then on this member claims no

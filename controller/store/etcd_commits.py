@@ -2,7 +2,7 @@
 
 In: texts of records. Out: etcd's revision with these records, or an error. Every write requires that the claim has this
 process's value. Every write of records also requires that the key ``commit`` has not changed since this process last
-knew it, and changes it. etcd thus refuses a delayed copy of an earlier write, and the first write after etcd was
+knew it, and changes it. So etcd refuses a delayed copy of an earlier write, and the first write after etcd was
 restored.
 
 A commit that is too large for one request is first written in parts, to keys of their own. A single request then makes
@@ -53,15 +53,15 @@ class EtcdCommits:
     def read(self) -> Contents:
         """Return the state in etcd. Raises ``EtcdError`` and ``Malformed``.
 
-        The keys of members do not belong to the state and are not read, because other users of etcd may write more of
-        them than can be read in time."""
+        The keys of members do not belong to the state and are not read. Other users of etcd may write more of them than
+        can be read in time."""
         keys, revision = self._etcd.keys(self._root, without=key(self._root, "members", ""))
         return contents(self._root, keys, revision)
 
     def adopt(self, found: Contents) -> None:
-        """Begin with these contents. Apply the parts of an earlier controller's commit that are not applied yet.
+        """Use these contents as the saved state.
 
-        Raises ``EtcdError``."""
+        Apply the parts of an earlier controller's commit that are not applied yet. Raises ``EtcdError``."""
         self._recover(found)
         self.texts = found.texts
 

@@ -47,7 +47,7 @@ MOST_MEMBERS = 100
 MOST_BYTES = 1 << 20
 """Largest total size in bytes of these keys. If they are larger, reading them fails."""
 KNOWN_S = 60.0
-"""Seconds after which a member again writes when it was last present."""
+"""Seconds after which a member writes its key below ``known/`` again."""
 
 
 class EtcdMembership:
@@ -70,7 +70,7 @@ class EtcdMembership:
         self._written: Member | None = None
         """This member as its key describes it; None without a key."""
         self._known_until = 0.0
-        """Monotonic time at which this member again writes when it was last present."""
+        """Monotonic time at which this member next writes its key below ``known/``."""
         self._seen: dict[str, float] = {}
         """Time at which a member last had a lease, in seconds since 1970, by name."""
         self._newest = NO_MEMBERS

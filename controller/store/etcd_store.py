@@ -95,7 +95,7 @@ class EtcdStore(EtcdClaim):
         return replace(saved, jobs=jobs, ends=ends, revision=found.last)
 
     def _begin_with(self, found: Contents) -> None:
-        """Begin with these contents. Raises ``EtcdError``."""
+        """Use these contents of etcd as the saved state. Raises ``EtcdError``."""
         self._records.adopt(found)
         self._base = found.epoch or epoch_at(time.time())
 

@@ -36,8 +36,8 @@ The first commit of a newer program raises the format of the whole state, but do
 PRESENT_NAMES = {"dealing": "striping", "strategies": "parallelizations"}
 """Present names of the fields of a spec that have another name in saved states, by that other name.
 
-Two more earlier names are in saved states: the record of the mode is ``strategy``, and the parallelization of a wired
-job is ``strategy`` in its arrangement (``circuits.job_wiring``)."""
+Saved states use two more earlier names. The record of the mode is ``strategy``, and so is the parallelization of a
+wired job in its arrangement (``circuits.job_wiring``)."""
 
 _SAVED_NAMES = {new: old for old, new in PRESENT_NAMES.items()}
 

@@ -2,8 +2,8 @@
 
 Table 0 (control): sends LLDP and ARP to the controller, limited per port. All other packets continue to table 1. ARP,
 even a broadcast request, is also forwarded by its target address, like IP. Known hosts thus find each other without a
-controller, and nothing is flooded. If a port has known hosts, ARP with any other sender address goes to the controller
-only, so that no host at the port can poison neighbour tables.
+controller, and nothing is flooded. If a port has known hosts, ARP with any other sender address goes only to the
+controller. No host at the port can thus poison neighbour tables.
 
 Table 1 (pinned): a rule for each direction of an announced virtual link, the traffic from one host to another. The
 opposite direction has its acknowledgements. The rule is a pin, which sends packets to a path group, or a counting rule,
@@ -532,8 +532,8 @@ _MATCHES: Mapping[tuple[int, Match], Dropped] = {
 }
 """Kind of packets that each drop rule drops, by priority and match of the rule.
 
-No priority is 0: a rule with priority 0 is the table-miss entry, which a table must have even when it gets full, and
-drop rules are optional."""
+Priorities are above 0. A rule with priority 0 is the table-miss entry, which a table must have even when it gets full,
+whereas drop rules are optional."""
 
 _KINDS = {FlowKey(Table.DEFAULT, *place): kind for place, kind in _MATCHES.items()}
 

@@ -113,9 +113,9 @@ class Pipeline:
         """Return the rules of every switch.
 
         ``forwarding``: the fabric with only the forwarding links; None if all links forward. A switch without a next
-        hop to a destination keeps its installed group to the destination: the controller's view of links may be wrong,
-        and an empty group certainly loses packets. A group with ``closed`` ports is not kept, because these ports may
-        lead anywhere, even to a switch that sends packets back."""
+        hop to a destination keeps its installed group to it. The controller's view of links may be wrong, and an empty
+        group certainly loses packets. A group with ``closed`` ports is not kept, because these ports may lead anywhere,
+        even to a switch that sends packets back."""
         self._place(fabric, installed)
         towards = self._towards(forwarding or fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
@@ -308,9 +308,9 @@ class _PathGroup(NamedTuple):
 class SwitchDerivation:
     """Derivation of the rules of one switch.
 
-    Only rules that may change are derived again: when a pin changes, the rules of all pins of its owner; when the next
-    hops to a leaf change, path groups to the leaf, and rules of pins to the leaf that begin at another switch. An
-    unchanged rule remains the same object."""
+    Only rules that may change are derived again. When a pin changes, these are the rules of all pins of its owner. When
+    the next hops to a leaf change, these are path groups to the leaf, and rules of pins to the leaf that begin at
+    another switch. An unchanged rule remains the same object."""
 
     def __init__(self) -> None:
         self._base: _Base | None = None

@@ -367,7 +367,7 @@ def divided(
 
     All flows in ``read`` are Signalbox's, because flows with other cookies are not read. A group or meter is
     Signalbox's if one of these flows uses it, or if the controller has installed it (``believed``). It is Signalbox's
-    too if its id is possible in this fabric: the id of a group is a hash of its purpose, and that of a meter is the
+    too if its id is possible in this fabric. The id of a group is a hash of its purpose, and that of a meter is the
     number of a port. ``known``: see ``possible_groups``."""
     groups = (believed.groups.keys() & read.groups.keys()) | read.groups_of(read.flows.values()).keys()
     if groups < read.groups.keys():
@@ -494,8 +494,8 @@ def stages_between(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, Rul
 def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
     """Return the (rank, distance) by which a change is sorted into a stage.
 
-    The rank is 0 for a change that only removes next hops, 1 for other changes and additions, 2 for deletions of flows,
-    and 3 for deletions of groups. Changes of rank 1 are also ordered by distance to the destination."""
+    Ranks: 0 for a change that only removes next hops, 1 for other changes and additions, 2 for deletions of flows, 3
+    for deletions of groups. Changes of rank 1 are also ordered by distance to the destination."""
     rule = mod.rule
     if mod.op == "delete":
         return (2, 0) if isinstance(rule, FlowRule) else (3, 0)
@@ -530,8 +530,8 @@ def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
 def _within_switch(mod: RuleMod) -> tuple[float, float]:
     """Return the sort key of a change on one switch: meters, groups to ports, groups to groups, then flows by priority.
 
-    Flows with high priorities come first, except that the table-miss entry (priority 0) precedes all others: packets
-    without another rule depend on it, even if the table gets full. Deletions have the reverse order."""
+    Flows with high priorities come first, but the table-miss entry (priority 0) precedes them all. Packets without
+    another rule depend on it, even if the table gets full. Deletions have the reverse order."""
     rule = mod.rule
     order: tuple[float, float]
     if isinstance(rule, FlowRule):

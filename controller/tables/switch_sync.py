@@ -6,8 +6,8 @@ switch delays no repair on other switches. If a switch does not answer in time, 
 changes are sent. A refused rule is sent again after other rules of the switch were deleted, and after growing pauses.
 Until the switch accepts the rule, its flow uses ECMP.
 
-``TableUses`` has the number of entries and the limit of each flow, group and meter table, as far as switches report
-them, and finds the tables that are full or nearly full.
+``TableUses`` has the number of entries and the limit of each table, as far as switches report them, and finds tables
+that are full or nearly full.
 """
 
 from __future__ import annotations

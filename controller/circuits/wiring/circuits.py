@@ -163,8 +163,8 @@ def hops_between(wiring: Wiring) -> Ints:
 def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
     """Return, for each offset, the hops from a server i to server (i + offset) mod n over circuits of these steps.
 
-    The hops are the smallest number of steps that add up to the offset modulo n, like coins to an amount; ``UNREACHED``
-    if there are no such steps."""
+    This is the smallest number of steps that add up to the offset modulo n, like coins to an amount; ``UNREACHED``
+    without such steps."""
     hops: Ints = np.full(servers, UNREACHED)
     for count, reached in enumerate(_unpacked([1, *_first_reached(servers, steps)], servers)):
         hops[reached] = count

@@ -1,10 +1,10 @@
 """Evaluation of wirings: the wiring and the parallelization that a job should have on a direct-connect fabric.
 
-In: ``Offer``s, and the available servers, interfaces and rates. Out, for every parallelization of every job: its
-wiring, the planner's routes on it, the time of an iteration with its bound, and the time on one switch, which is the
-alternative. ``Answer.best`` is the parallelization with the shortest iteration. Each parallelization is evaluated on a
-wiring that was found for it. Searching parallelizations and wirings alternately would thus find nothing better.
-docs/wiring.md has the model.
+In: ``Offer``s, and the available servers, interfaces and rates. Out: for every parallelization its wiring, the
+planner's routes, the time of an iteration and its bound, and the time on the alternative, which is one switch.
+``Answer.best`` is the parallelization with the shortest iteration. Each parallelization is evaluated on a wiring that
+was found for it. Searching parallelizations and wirings alternately would thus find nothing better. docs/wiring.md has
+the model.
 
 Servers forward packets for each other, so circuits carry some bytes several times. Above a *break-even*, this costs
 more time than the higher rate of circuits saves:
@@ -224,8 +224,8 @@ class Answer:
     def refused(self) -> bool:
         """Whether the job should run on the alternative, for one of two reasons.
 
-        Either all circuits together need more time for all traffic, including forwarded bytes, than the alternative
-        needs for the traffic (``BreakEven``), or an iteration is shorter on the alternative."""
+        Either the circuits need more time for all traffic, including forwarded bytes, than the alternative
+        (``BreakEven``). Or an iteration is shorter on the alternative."""
         return self.best.break_even.loses or rounded(self.best.planned_s) > rounded(self.other.other_s)
 
 

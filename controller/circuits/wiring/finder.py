@@ -169,7 +169,8 @@ class Found:
 
     @cached_property
     def pairs_and_free_rings(self) -> Floats:
-        """Bytes that are not sent in rings with interfaces, over all phases; shape (servers, servers)."""
+        """Bytes from the row's server to the column's, over all phases, without rings that have interfaces of their
+        own."""
         total: Floats = sum(map(self._pairs_of, self.traffic.phases), np.zeros_like(self.traffic.of_pairs))
         return total
 

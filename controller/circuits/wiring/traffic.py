@@ -1,9 +1,9 @@
 """Traffic of a job for the search for a wiring: rings whose order is free, and bytes between pairs of servers.
 
 In: a ``JobSpec``. Ranks with the same address are on one server, and servers are numbered in the order in which ranks
-name them. Out: ``Traffic``. An all-reduce, and its halves (reduce-scatter and all-gather), may run over any ring of its
-servers, and over several rings at once, each with a part of the bytes. All other traffic (all-to-all, pipelines and
-transfers) is counted per pair of servers.
+name them. Out: ``Traffic``. An all-reduce may run over any ring of its servers, and over several rings at once, each
+with a part of the bytes. The same applies to its halves, reduce-scatter and all-gather. All other traffic (all-to-all,
+pipelines and transfers) is counted per pair of servers.
 
 ``in_rings`` returns the spec of the job on chosen rings, for planner, checker and simulator."""
 
