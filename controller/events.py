@@ -26,7 +26,7 @@ kinds."""
 ROOM = KEPT // 10
 """Smallest number of events that are dropped at a time, since dropping examines all events of the kind."""
 OF_TOPIC = (512, 128, 32, 8)
-"""Limits of the number of events of one topic. The first limit is used that makes enough room."""
+"""Limits of the number of events of one topic. The first limit that makes enough room is used."""
 OF_SOURCE = 0.1
 """Largest share of one source in the events of a kind, if no limit in ``OF_TOPIC`` makes enough room."""
 LEFT_OUT = "left_out"

@@ -151,7 +151,8 @@ class SwitchStatus:
     foreign_rules: int
     """Number of foreign flows, groups and meters."""
     healed_rules: int = 0
-    """Number of Signalbox's rules that others changed and the controller restored, since the start."""
+    """Number of Signalbox's rules that other programs or people changed and the controller restored, since the
+    start."""
     is_read: bool = True
     """Whether the rules have been read since the switch connected. Before that, all numbers of rules are 0."""
     tables: tuple[TableUse, ...] = ()

@@ -129,7 +129,7 @@ def _present(found: FailureAnalysis) -> str:
 def _what_follows(found: FailureAnalysis) -> tuple[str, ...]:
     """Return sentences about the effect of the failures.
 
-    Either each part fails alone, one after the other, or all parts in the request fail together."""
+    The analysis is either of the failure of each single part, or of the common failure of the parts in the request."""
     if any(case.kind is FailureKind.PARTS for case in found.unfelt):
         return ("No flow uses the named parts: their failure changes nothing.",)
     if any(case.kind is FailureKind.PARTS for case in found.felt):

@@ -56,7 +56,7 @@ class JobRows(Rows[JobKey, JobRow]):
         self._ends: Mapping[str, JobEnd] = {}
 
     def of(self, status: Status) -> Mapping[JobKey, JobRow]:
-        """Return the jobs, and remember how others ended, which ``gone`` tells the watchers of removed jobs."""
+        """Return the jobs, and remember how ended jobs ended, for the messages of ``gone``."""
         self._ends = {end.uid: end for end in status.job_ends}
         return _jobs(status)
 

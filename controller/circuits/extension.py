@@ -1,7 +1,8 @@
-"""Circuits of optical switches as an extension of the control loop. This module connects the others of its package.
+"""Circuits of optical switches as an extension of the control loop.
 
-In: messages of optical switches, jobs, and the ports where probes arrive (``core.messages``). Out: circuits as one-way
-links, the reasons why jobs wait, the circuits of each job, and alarms.
+This module connects the other modules of the package. In: messages of optical switches, jobs, and the ports where
+probes arrive (``core.messages``). Out: circuits as one-way links, the reasons why jobs wait, the circuits of each job,
+and alarms.
 """
 
 from __future__ import annotations

@@ -202,9 +202,10 @@ class OpticalSwitches:
         )
 
     def rules_read(self, message: SwitchRules, now: float) -> frozenset[PortRef]:
-        """Record the rules that were read, and return the sending interfaces whose circuits others have changed.
+        """Record the rules that were read.
 
-        Foreign rules do not block a cross-connect: the controller overwrites them."""
+        Return the sending interfaces whose circuits other programs or people have changed. Foreign rules do not block a
+        cross-connect: the controller overwrites them."""
         dpid, before = message.dpid, dict(self._known)
         news = self.sync.rules_read(replace(message, foreign_keys=frozenset()), NO_FABRIC, now)
         if news == "outdated":
@@ -247,7 +248,8 @@ class OpticalSwitches:
     def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
         """Wanted cross-connects of each optical switch: those for circuits of jobs, and its other present ones.
 
-        If others have connected several input ports to one output port, one of these cross-connects is kept."""
+        If other programs or people have connected several input ports to one output port, one of these cross-connects
+        is kept."""
         owned = self.cabling.connected(self._owned)
         found = {}
         for dpid in self.cabling.optical:

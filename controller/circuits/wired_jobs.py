@@ -281,7 +281,7 @@ def unwired(
 def published_unwired(
     why: Mapping[JobId, str], jobs: Mapping[JobId, Job], wirings: Mapping[JobId, JobWiring]
 ) -> Mapping[JobId, str]:
-    """Return the reasons to publish, for which a job whose wiring is not saved yet counts as without one."""
+    """Return the reasons to publish. A job whose wiring is not saved yet counts as a job without a wiring."""
     unsaved = [job_id for job_id in wirings if job_id in jobs and not jobs[job_id].registration.arrangement]
     return {**why, **dict.fromkeys(unsaved, FINDING)} if unsaved else why
 

@@ -189,7 +189,8 @@ class Extension:
     """Interface of extensions; this base class does nothing. ``now`` is monotonic seconds."""
 
     answer: Callable[[Any], object] | None = None
-    """Function that answers the question of a ``WorkOut`` in a separate process, after ``prepare`` ran there once."""
+    """Function that answers the question of a ``WorkOut`` in a separate process, which has called ``prepare`` once
+    before."""
     prepare: Callable[[], object] | None = None
 
     # ---- input

@@ -64,7 +64,7 @@ def forwarding(
 
     ``beside``: coroutine that runs in the same asyncio loop meanwhile.
 
-    Raises ``OSError`` and ``InvalidInput`` when an address cannot be listened on."""
+    Raises ``OSError`` and ``InvalidInput`` if the process cannot listen on an address."""
     board.stands_by = True
     with ExitStack() as ends:
         forwarder = Forwarder(config.api, loaded.api, membership, loaded.members_tls, beside)

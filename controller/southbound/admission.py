@@ -234,7 +234,7 @@ class Admission:
 
     @property
     def connected(self) -> frozenset[Dpid]:
-        """Switches that have completed the handshake, whoever their master is."""
+        """Switches that have completed the handshake, even those whose master is another controller."""
         return frozenset(map(Dpid, self._dpids))
 
     def generation(self, dpid: Dpid) -> int:

@@ -112,7 +112,7 @@ class GivenRules:
         self._invented: set[Dpid] = set()
 
     def expect(self, known: Iterable[Dpid]) -> None:
-        """Accept first replies of any size from these switches too, to which others may have sent rules."""
+        """Accept first replies of any size from these switches too, to which other controllers may have sent rules."""
         self._unknown.update(known)
 
     def read_begins(self, dpid: Dpid) -> None:

@@ -40,7 +40,7 @@ NO_GROUPS: Groups = {}
 
 
 class Switches(Protocol):
-    """Connections of all switches, whoever their master is (``Admission``)."""
+    """Connections of all switches, even those whose master is another controller (``Admission``)."""
 
     @property
     def connected(self) -> frozenset[Dpid]: ...

@@ -142,7 +142,7 @@ class _Plan:
 
 
 def _choices(site: Site, dpid: Dpid) -> list[Holder]:
-    """Return the members that may be the holder, best first. Draining members are included only without others."""
+    """Return the members that may be the holder, best first. Draining ones are included only if there are no others."""
     able = [member for member in set(site.connected[dpid]) if member in site.members]
     able = [member for member in able if member.name not in site.draining] or able
     group = _group(site, dpid)

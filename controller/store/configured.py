@@ -80,7 +80,7 @@ class NothingSaved:
 def store_of(config: Config) -> Store:
     """Return the store that the configuration names. The call makes no connection and changes nothing.
 
-    Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
+    Raises ``InvalidInput`` for an invalid file in the section ``etcd``."""
     if config.etcd_endpoints:
         etcd, access = config.etcd, _access(config.etcd_endpoints, config.etcd)
         return EtcdStore(access, etcd.prefix, etcd.lease_s, _name(config), config.members.api or "")
@@ -114,7 +114,7 @@ def prepare_access(
 def membership_of(config: Config, store: Store) -> EtcdMembership | None:
     """Return the membership of the controller that uses the store; None if the state is not in etcd.
 
-    Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
+    Raises ``InvalidInput`` for an invalid file in the section ``etcd``."""
     if not isinstance(store, EtcdStore):
         return None
     installed = version("signalbox-controller")
@@ -130,7 +130,7 @@ def assignments_of(
 
     The base is known once the state was loaded. Returns None if members do not divide the switches.
 
-    Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
+    Raises ``InvalidInput`` for an invalid file in the section ``etcd``."""
     if not isinstance(store, EtcdStore) or membership is None or not config.members.api:
         return None
     own = Holder(membership.own.name, membership.own.id)

@@ -121,7 +121,7 @@ class SwitchSync:
         self.unsettled: frozenset[Dpid] = frozenset()
         """Switches with changes left to send at the last ``next_stage``."""
         self.healed: Counter[Dpid] = Counter()
-        """Number of Signalbox's rules that were found missing, changed or added by others since the start, by
+        """Number of Signalbox's rules that other programs or people removed, changed or added since the start, by
         switch."""
         self.audit_interval_s = audit_interval_s
         """Seconds in which audits read every switch once."""

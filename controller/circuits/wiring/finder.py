@@ -169,8 +169,7 @@ class Found:
 
     @cached_property
     def pairs_and_free_rings(self) -> Floats:
-        """Bytes from the row's server to the column's, over all phases, without rings that have interfaces of their
-        own."""
+        """Bytes from the row's server to the column's, over all phases, except rings with interfaces of their own."""
         total: Floats = sum(map(self._pairs_of, self.traffic.phases), np.zeros_like(self.traffic.of_pairs))
         return total
 

@@ -109,7 +109,7 @@ def chosen_steps(
 
 
 def ring_order(members: Sequence[int], step: int) -> tuple[int, ...]:
-    """Return the members in the order of a ring in which the position of each is higher by this step.
+    """Return the members in ring order: after each, the one whose position is ``step`` higher, modulo their number.
 
     Raises ``ValueError`` if the step is not coprime to the number of members, which would give several rings."""
     size = len(members)

@@ -61,7 +61,7 @@ class Rings:
 
     @property
     def bytes(self) -> float:
-        """Bytes that the server with the largest number sends, over all phases."""
+        """Largest number of bytes that a server sends, over all phases."""
         return max(sum(of_group.values()) for of_group in self.sent)
 
 
