@@ -56,7 +56,7 @@ class JobRows(Rows[JobKey, JobRow]):
         self._ends: Mapping[str, JobEnd] = {}
 
     def of(self, status: Status) -> Mapping[JobKey, JobRow]:
-        """Return the jobs, and remember how ended jobs ended, for the messages of ``gone``."""
+        """Return the jobs, and remember the ends of registrations, which the messages of ``gone`` report."""
         self._ends = {end.uid: end for end in status.job_ends}
         return _jobs(status)
 

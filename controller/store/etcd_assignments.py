@@ -74,7 +74,7 @@ class EtcdAssignments:
         self._complete = 0
         """Revision of etcd at the newest reading of all keys. A watch may report older changes later."""
         self._read_at = float("-inf")
-        """Monotonic time at the begin of the newest reading of all keys."""
+        """Monotonic time at which the newest reading of all keys began."""
         self._wanted = threading.Event()
         """Event that ends the pause before the next reading."""
         self._stopping = threading.Event()
