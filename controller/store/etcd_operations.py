@@ -34,8 +34,7 @@ def was_created(name: bytes, revision: int) -> pb.Compare:
 
 
 def was_changed(name: bytes, revision: int) -> pb.Compare:
-    """Return the comparison that is true if the key was last changed at this revision; revision 0: if it does not
-    exist."""
+    """Return the comparison that is true if this revision last changed the key; revision 0: if it does not exist."""
     return pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.MOD, key=name, mod_revision=revision)
 
 
