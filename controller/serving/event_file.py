@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from controller.events import Event
-from controller.serving.kept_events import MOST_KEPT, KeptEvents, line
+from controller.serving.kept_events import MOST_KEPT
+from controller.store.store import NewestLines
 
 FILE = "events.jsonl"
 MOST_LINES = 4 * MOST_KEPT
@@ -22,18 +22,20 @@ MOST_BYTES = 16 << 20
 At the start of the controller, at most this many bytes at the end of the file are read."""
 
 
-class EventFile(KeptEvents):
-    """Event history with a file in ``directory``; None: without a file."""
+class EventFile:
+    """``EventLines`` in a file in ``directory``; None: nowhere."""
+
+    pause_s = 0.0
 
     def __init__(self, directory: Path | None) -> None:
         self._path = directory / FILE if directory else None
+        self.where = str(self._path)
         if directory:
             with suppress(OSError):  # writing events reports why it is missing
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._bytes = self._count = 0
-        super().__init__(str(self._path))
 
-    def _lines(self) -> Iterable[bytes]:
+    def read(self) -> Iterable[bytes]:
         if self._path is None:
             return ()
         with open(self._path, "rb", opener=_opened) as file:
@@ -43,13 +45,12 @@ class EventFile(KeptEvents):
         self._count = len(lines)
         return lines
 
-    def _write(self, events: Sequence[Event]) -> None:
+    def write(self, lines: Sequence[bytes], newest: NewestLines) -> None:
         if self._path is None:
             return
-        lines = [*map(line, events)]
         size = sum(map(len, lines))
         if self._count + len(lines) > MOST_LINES or self._bytes + size > MOST_BYTES:
-            lines = self.newest(MOST_BYTES // 2)
+            lines = newest(MOST_BYTES // 2)
             new = self._path.with_suffix(".new")
             new.unlink(missing_ok=True)
             _append(new, lines)

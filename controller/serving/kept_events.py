@@ -10,7 +10,6 @@ import json
 import queue
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -31,38 +30,20 @@ MOST_EVENTS = 2**62
 MOST_KEPT = KEPT * len(EventKind)
 """Largest number of events in a history."""
 
-MOST_BYTES = 1 << 19
-"""Largest total size in bytes of the lines that are written to a store at once."""
-
-PAUSE_S = 1.0
-"""Seconds between two writes to a store, so that events take little of its time."""
-
 _EARLIER_KINDS: dict[str, EventKind] = {"strategy": EventKind.MODE}
 """Present kinds, by their names in lines of earlier versions."""
 
 
-class KeptEvents(ABC):
-    """Event history that begins with the events that earlier controllers have saved.
+class KeptEvents:
+    """Event history that begins with the events that earlier controllers have saved in ``kept``."""
 
-    ``place``: name of the place of the events, for the log. ``pause_s``: smallest number of seconds between two calls
-    of ``_write``."""
-
-    def __init__(self, place: str, pause_s: float = 0.0) -> None:
-        self._place = place
-        self._pause_s = pause_s
+    def __init__(self, kept: EventLines) -> None:
+        self._kept = kept
         self._closing = threading.Event()
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self.history = EventHistory(self._read(), self._events.put, time.time())
         self._thread = threading.Thread(target=self._run, name="kept-events", daemon=True)
         self._thread.start()
-
-    @abstractmethod
-    def _lines(self) -> Iterable[bytes]:
-        """Return the saved lines. Raises ``OSError``."""
-
-    @abstractmethod
-    def _write(self, events: Sequence[Event]) -> None:
-        """Save new events. Raises ``OSError``."""
 
     def close(self) -> None:
         """Wait until all events are written, for at most 5 s."""
@@ -85,7 +66,7 @@ class KeptEvents(ABC):
         found: dict[int, Event] = {}
         unreadable = 0
         try:
-            for text in filter(bytes.strip, self._lines()):
+            for text in filter(bytes.strip, self._kept.read()):
                 try:
                     event = _event(json.loads(text.decode(errors="replace")))
                 except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
@@ -95,19 +76,21 @@ class KeptEvents(ABC):
         except FileNotFoundError:
             pass
         except OSError as error:
-            log.warning("the event history cannot be read", place=self._place, why=error.strerror or str(error))
+            log.warning("the event history cannot be read", place=self._kept.where, why=error.strerror or str(error))
         if unreadable:
-            log.warning("lines of the event history cannot be read", place=self._place, lines=unreadable)
+            log.warning("lines of the event history cannot be read", place=self._kept.where, lines=unreadable)
         return found.values()
 
     def _run(self) -> None:
         while (event := self._events.get()) is not None:
             together = [event, *self._waiting()]
             try:
-                self._write(together)
+                self._kept.write([*map(line, together)], self.newest)
             except OSError as error:
-                log.warning("the event history cannot be written", place=self._place, why=error.strerror or str(error))
-            self._closing.wait(self._pause_s)
+                log.warning(
+                    "the event history cannot be written", place=self._kept.where, why=error.strerror or str(error)
+                )
+            self._closing.wait(self._kept.pause_s)
 
     def _waiting(self) -> Iterator[Event]:
         while not self._events.empty():
@@ -116,23 +99,6 @@ class KeptEvents(ABC):
                 self._events.put(None)
                 return
             yield event
-
-
-class EventKeys(KeptEvents):
-    """Event history whose lines are in the store, for the next controller on any machine."""
-
-    def __init__(self, kept: EventLines) -> None:
-        self._kept = kept
-        super().__init__(kept.where, PAUSE_S)
-
-    def _lines(self) -> Iterable[bytes]:
-        return self._kept.read()
-
-    def _write(self, events: Sequence[Event]) -> None:
-        if self._kept.is_full:
-            self._kept.write(self.newest(MOST_BYTES))
-        else:
-            self._kept.write(newest([*map(line, events)], MOST_BYTES))
 
 
 def newest(lines: Sequence[bytes], most: int) -> list[bytes]:

@@ -40,7 +40,7 @@ from controller.serving.event_file import EventFile
 from controller.serving.event_log import at_start, not_over
 from controller.serving.garbage import loading
 from controller.serving.inbox import Inbox
-from controller.serving.kept_events import MOST_KEPT, EventKeys
+from controller.serving.kept_events import MOST_KEPT, KeptEvents
 from controller.serving.loaded import Loaded
 from controller.serving.member import member
 from controller.serving.reload import Reload, hangups, reloading
@@ -133,7 +133,7 @@ def _run(
         with loading():
             config = configuration.with_settings(config, loaded.controlling(inbox.put))
             saved = store.load()
-            events_kept = EventKeys(store.events) if store.events else EventFile(config.state_dir)
+            events_kept = KeptEvents(store.events or EventFile(config.state_dir))
             ends.callback(events_kept.close)
             # control loop -> gRPC server
             board.history = events_kept.history

@@ -15,16 +15,21 @@ from controller.store.etcd_client import Etcd, EtcdError
 from controller.store.etcd_contents import compressed, expanded
 from controller.store.etcd_operations import delete_range, key, put
 from controller.store.etcd_v3 import etcd_pb2 as pb
+from controller.store.store import NewestLines
 
 MOST_KEYS = 100
 MOST_BYTES = 1 << 20
 """Number of keys, and of bytes in their values, above which the next write replaces all keys by one."""
+MOST_TOGETHER = 1 << 19
+"""Largest total size in bytes of the lines in one write."""
 
 
 class EtcdEvents:
     """Lines below ``root``. Methods are documented at ``EventLines``.
 
     ``fence``: comparison in etcd that is true while this process has the claim."""
+
+    pause_s = 1.0
 
     def __init__(self, etcd: Etcd, root: bytes, where: str, fence: pb.Compare) -> None:
         self.where = where
@@ -54,13 +59,15 @@ class EtcdEvents:
     def is_full(self) -> bool:
         return self._count >= MOST_KEYS or self._bytes >= MOST_BYTES
 
-    def write(self, lines: Sequence[bytes]) -> None:
+    def write(self, lines: Sequence[bytes], newest: NewestLines) -> None:
+        replaces = self.is_full or sum(map(len, lines)) > MOST_TOGETHER
+        lines = newest(MOST_TOGETHER) if replaces else lines
         self._number = max(self._number + 1, int(time.time() * 1e6))
         name = key(self._root, "event", f"{self._number:020}")
         value = compressed(b"".join(lines))
         operations = [put(name, value)]
         count, size = self._count, self._bytes
-        if self.is_full:
+        if replaces:
             operations += [delete_range(self._first, name), delete_range(name + b"\0", self._end)]
             count, size = 0, 0
         self._count = MOST_KEYS

@@ -56,6 +56,10 @@ def is_ahead(generation: int, unix_s: float) -> bool:
     return generation > epoch_at(unix_s + AHEAD_S)
 
 
+NewestLines = Callable[[int], Sequence[bytes]]
+"""Function that returns the latest lines of a history, with at most so many bytes in total."""
+
+
 class EventLines(Protocol):
     """Lines of the latest events in a store. Each line begins with a newline."""
 
@@ -67,11 +71,13 @@ class EventLines(Protocol):
         """Return all lines, oldest first, without newlines. Raises ``OSError``."""
 
     @property
-    def is_full(self) -> bool:
-        """Whether the next call of ``write`` replaces all lines."""
+    def pause_s(self) -> float:
+        """Seconds between two writes, so that events take little time of the store."""
 
-    def write(self, lines: Sequence[bytes]) -> None:
-        """Add lines. After an error, they may be written twice. The state must be claimed. Raises ``OSError``."""
+    def write(self, lines: Sequence[bytes], newest: NewestLines) -> None:
+        """Add lines, or replace all lines if that would be too many.
+
+        After an error, lines may be written twice. The state must be claimed. Raises ``OSError``."""
 
 
 class Store(Protocol):

@@ -13,6 +13,7 @@ from controller.events import KEPT, LEFT_OUT, ROOM, Event, EventHistory
 from controller.serving import event_file
 from controller.serving.event_file import FILE, EventFile
 from controller.serving.event_log import not_over
+from controller.serving.kept_events import KeptEvents
 from signalbox.words import AlarmKind, EventKind
 
 OUT_OF_RANGE = [
@@ -27,6 +28,10 @@ OUT_OF_RANGE = [
         (5, 1.0, '"left_out": "many"'),
     ]
 ]
+
+
+def events_in(directory: Path | None) -> KeptEvents:
+    return KeptEvents(EventFile(directory))
 
 
 def numbers(events: list[Event]) -> list[int]:
@@ -122,14 +127,14 @@ def test_a_flood_of_events_of_one_part_takes_no_place_of_other_parts(name: str) 
 
 
 def test_of_each_alarm_of_a_noisy_switch_the_first_and_the_present_state_stay(tmp_path: Path) -> None:
-    file = EventFile(tmp_path)
+    file = events_in(tmp_path)
     kinds = (AlarmKind.MASTERSHIP_LOST, AlarmKind.SWITCH_DOWN, AlarmKind.FOREIGN_RULES)
     file.history.add(EventKind.ALARM, *alarm(0, AlarmKind.SWITCH_FLOODS, "bad"), 1.0)
     for n in range(KEPT + 1):
         for of in kinds:
             file.history.add(EventKind.ALARM, *alarm(n, of, "bad"), float(2 + n))
     file.close()
-    after = EventFile(tmp_path).history.after(0, 10**9)
+    after = events_in(tmp_path).history.after(0, 10**9)
     assert after == file.history.after(0, 10**9)
     for of in kinds:
         texts = [event.details["text"] for event in after if event.details["kind"] == of]
@@ -146,13 +151,13 @@ def test_the_history_of_a_fabric_without_floods_is_its_latest_events() -> None:
 
 
 def test_events_are_there_after_a_restart_and_numbers_go_on(tmp_path: Path) -> None:
-    before = EventFile(tmp_path)
+    before = events_in(tmp_path)
     before.history.add(EventKind.FABRIC, "links lost", {"links": "leaf1:3>spine2"}, 1e9)
     before.close()
-    after = EventFile(tmp_path)
+    after = events_in(tmp_path)
     after.history.add(EventKind.FABRIC, "links found", {}, 1.0)
     after.close()
-    lost, found = EventFile(tmp_path).history.after(0, 10)
+    lost, found = events_in(tmp_path).history.after(0, 10)
     assert (lost.what, lost.details, found.what) == ("links lost", {"links": "leaf1:3>spine2"}, "links found")
     assert lost.number < found.number
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
@@ -160,32 +165,32 @@ def test_events_are_there_after_a_restart_and_numbers_go_on(tmp_path: Path) -> N
 
 def test_changes_of_the_mode_are_read_from_files_of_earlier_versions(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('\n[7, 1e9, "strategy", "strategy set", {"strategy": "shadow"}]')
-    (event,) = EventFile(tmp_path).history.after(0, 10)
+    (event,) = events_in(tmp_path).history.after(0, 10)
     assert (event.number, event.kind, event.details) == (7, EventKind.MODE, {"strategy": "shadow"})
 
 
 @pytest.mark.parametrize("damage", [b"", b"\n[1, 2", b"\nnull\n{}\n[1,2,3,4,5]", b"\n\xff\xfe\x00", *OUT_OF_RANGE])
 def test_lines_that_cannot_be_read_are_left_out_and_take_no_other_along(tmp_path: Path, damage: bytes) -> None:
-    first = EventFile(tmp_path)
+    first = events_in(tmp_path)
     first.history.add(EventKind.PLAN, "one", {}, 1.0)
     first.close()
     with (tmp_path / FILE).open("ab") as file:
         file.write(damage)
-    second = EventFile(tmp_path)
+    second = events_in(tmp_path)
     second.history.add(EventKind.PLAN, "two", {}, 2.0)
     second.close()
-    assert [event.what for event in EventFile(tmp_path).history.after(0, 10)] == ["one", "two"]
+    assert [event.what for event in events_in(tmp_path).history.after(0, 10)] == ["one", "two"]
 
 
 def test_a_file_without_room_has_fewer_of_the_repeated_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_file, "MOST_BYTES", 100_000)
-    file = EventFile(tmp_path)
+    file = events_in(tmp_path)
     for n in range(100):
         file.history.add(EventKind.ALARM, *alarm(0, AlarmKind.LINK_DOWN, f"leaf{n}:1>spine1"), 1.0)
     for n in range(KEPT):
         file.history.add(EventKind.ALARM, *alarm(n, AlarmKind.SWITCH_DOWN, "bad"), 2.0)
     file.close()
-    found = EventFile(tmp_path).history.after(0, 10**9)
+    found = events_in(tmp_path).history.after(0, 10**9)
     assert sum(event.at == 1.0 for event in found) == 100
     assert found[-1].details["text"] == f"{KEPT - 1}"
 
@@ -195,7 +200,7 @@ def test_a_full_disk_or_a_pipe_in_place_of_the_file_costs_the_file_not_the_histo
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     make(tmp_path / FILE)
-    file = EventFile(tmp_path)
+    file = events_in(tmp_path)
     file.history.add(EventKind.PLAN, "one", {}, 1.0)
     file.close()
     assert [event.what for event in file.history.after(0, 10)] == ["one"]
@@ -203,32 +208,32 @@ def test_a_full_disk_or_a_pipe_in_place_of_the_file_costs_the_file_not_the_histo
 
 def test_numbers_go_on_where_none_were_kept() -> None:
     """The last number after a restart is at least the number before it, with which a watch may resume."""
-    before = EventFile(None)
+    before = events_in(None)
     before.history.add(EventKind.PLAN, "one", {}, time.time())
     before.close()
-    assert EventFile(None).history.last >= before.history.last
+    assert events_in(None).history.last >= before.history.last
 
 
 def test_the_file_is_bounded_in_bytes_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_file, "MOST_BYTES", 10_000)
     for turn in range(20):
-        file = EventFile(tmp_path)
+        file = events_in(tmp_path)
         for n in range(5):
             file.history.add(EventKind.JOB, "job", {"n": 5 * turn + n, "text": "x" * 500}, 1.0)
         file.close()
         assert (tmp_path / FILE).stat().st_size <= 10_000
-    found = EventFile(tmp_path).history.after(0, 10**9)
+    found = events_in(tmp_path).history.after(0, 10**9)
     assert [int(event.details["n"]) for event in found] == list(range(100 - len(found), 100))
     assert len(found) >= 5
 
 
 def test_of_a_file_that_is_too_large_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = EventFile(tmp_path)
+    file = events_in(tmp_path)
     file.history.add(EventKind.JOB, "old", {"text": "x" * 20_000}, 1.0)
     file.history.add(EventKind.JOB, "new", {}, 1.0)
     file.close()
     monkeypatch.setattr(event_file, "MOST_BYTES", 10_000)
-    after = EventFile(tmp_path)
+    after = events_in(tmp_path)
     assert [event.what for event in after.history.after(0, 10)] == ["new"]
     after.history.add(EventKind.JOB, "newer", {}, 2.0)
     after.close()
@@ -238,12 +243,12 @@ def test_of_a_file_that_is_too_large_the_end_is_read(tmp_path: Path, monkeypatch
 def test_the_file_is_bounded_in_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_file, "MOST_LINES", 2 * KEPT)
     for _ in range(3):
-        file = EventFile(tmp_path)
+        file = events_in(tmp_path)
         for n in range(KEPT):
             file.history.add(EventKind.JOB, "job", {"job": n}, 1.0)
         file.close()
     assert 0 < (tmp_path / FILE).read_text().count("\n") <= 2 * KEPT
-    assert KEPT - ROOM < len(EventFile(tmp_path).history.after(0, 10**9)) <= KEPT
+    assert KEPT - ROOM < len(events_in(tmp_path).history.after(0, 10**9)) <= KEPT
 
 
 @pytest.mark.parametrize("name", [FILE, "events.new"])
@@ -252,7 +257,7 @@ def test_a_link_is_not_followed(tmp_path: Path, name: str, monkeypatch: pytest.M
     other = tmp_path / "other"
     other.write_text('\n[5, 1.0, "job", "theirs", {}]')
     (tmp_path / name).symlink_to(other)
-    file = EventFile(tmp_path)
+    file = events_in(tmp_path)
     for what in ("one", "two"):
         file.history.add(EventKind.JOB, what, {}, 1.0)
     file.close()

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from controller.jobs.messages import EndReason, SavedState
-from controller.serving.kept_events import EventKeys
+from controller.serving.kept_events import KeptEvents
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
 from controller.store.etcd_events import MOST_KEYS
 from controller.store.etcd_operations import put
@@ -114,17 +114,17 @@ def test_lines_of_events_are_kept_in_few_keys_by_the_holder_of_the_claim(etcd: E
         lines: list[bytes] = []
         for number in range(3 * MOST_KEYS):
             lines.append(b"\n%d" % number)
-            store.events.write(lines if store.events.is_full else lines[-1:])
+            store.events.write(lines[-1:], lambda _: lines)
             assert len(store._etcd.keys(f"{prefix}event/".encode())[0]) <= MOST_KEYS
         assert b"".join(lines).split(b"\n") == store.events.read() == other.events.read()
         with pytest.raises(OSError, match="the claim of the state has ended"):
-            other.events.write([b"\nforeign"])
+            other.events.write([b"\nforeign"], lambda _: lines)
         assert other.events.is_full
         interrupted = patch.object(store._etcd, "transaction", Interrupted(store, 0, True))
         with interrupted, pytest.raises(OSError, match="no answer"):
-            store.events.write([b"\nlost"])
+            store.events.write([b"\nlost"], lambda _: lines)
         assert store.events.is_full
-        store.events.write(lines)
+        store.events.write([b"\nlast"], lambda _: lines)
         assert store.look() == NOTHING
         store._etcd.transaction([], [put(f"{prefix}event/1".encode(), b"x is not compressed")])
         with pytest.raises(OSError, match="while decompressing"):
@@ -136,7 +136,7 @@ def test_the_next_controller_has_the_events_of_the_one_before(etcd: EtcdProcess,
     for turn in range(3):
         with opened(etcd.access, prefix) as store:
             store.load()
-            kept = EventKeys(store.events)
+            kept = KeptEvents(store.events)
             for what in ("a", "b", "c"):
                 texts.append(f"{what}{turn}")
                 kept.history.add(EventKind.JOB, texts[-1], {}, 1.0)
