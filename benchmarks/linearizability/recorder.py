@@ -21,6 +21,7 @@ from benchmarks.linearizability.checker import JobAnswer, JobCall, JobOperation,
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.lab.record import wait_for
 from mininet_topos.trainer.training import announcement
+from signalbox.bounded_channel import BoundedChannel
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import Algorithm
@@ -183,7 +184,7 @@ class ClientThread(threading.Thread):
         super().__init__(name=f"client-{number}", daemon=True)
         self._number = number
         self._shared = shared
-        self._channels: dict[int, grpc.Channel] = {}
+        self._channels: dict[int, BoundedChannel] = {}
 
     def run(self) -> None:
         try:
@@ -229,7 +230,7 @@ class ClientThread(threading.Thread):
         """Make the call, and return the reply. Raises ``grpc.RpcError``."""
         if member not in self._channels:
             address = f"unix:{self._shared.addresses[member]}"
-            self._channels[member] = grpc.insecure_channel(address, options=_OPTIONS)
+            self._channels[member] = BoundedChannel(address, grpc.insecure_channel(address, options=_OPTIONS))
         stub: Any = pb_grpc.JobServiceStub(self._channels[member])  # type: ignore[no-untyped-call]
         job_id = _job_id(call.job)
         request: Any
