@@ -102,12 +102,12 @@ class Member:
         self.board.refused_members = router.refused
         watch = MissingMembersWatch(lambda: router.linked, begun.put, lease_s + TAKEN_OVER_S)
         with Assigning(self.assignments, newest, reach, self.base(), lease_s, begun.racks, watch.look) as assigning:
-            router.changed = assigning.look
+            router.changed = self.membership.changed = assigning.look
             try:
                 on_ready()
                 begun.outbox.wait()
             finally:
-                router.changed = lambda: None
+                router.changed = self.membership.changed = lambda: None
 
     def _held(self) -> Mapping[str, int]:
         return Counter(holder.id for holder in self.assignments.holders().values())

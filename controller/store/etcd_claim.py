@@ -108,7 +108,7 @@ class EtcdClaim:
                 continue
             if not wait:
                 return False
-            self._etcd.wait_for_change(self._key("claim"), revision, self._lease_s)
+            self._etcd.wait_for_change([self._key("claim")], revision, self._lease_s)
         self._renewing = threading.Thread(target=self._renew, name="state-claim", daemon=True)
         self._renewing.start()
         return True

@@ -152,11 +152,12 @@ class Etcd:
         ``EtcdError``."""
         return self._call("KV/Txn", pb.TxnRequest(compare=compare, success=operations), pb.TxnResponse, within_s)
 
-    def wait_for_change(self, key: bytes, after: int, seconds: float) -> None:
-        """Wait until the key changes after the revision ``after``, until the time is over, or until an error."""
-        create = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=key, start_revision=after + 1))
+    def wait_for_change(self, keys: Sequence[bytes], after: int, seconds: float) -> None:
+        """Wait until one of the keys changes after the revision ``after``, until the time is over, or until an error.
+
+        ``keys``: keys, and prefixes of keys that end with a slash."""
         try:
-            for reply in self._connections.watch(create, seconds):
+            for reply in self._connections.watch([_watch_of(key, after) for key in keys], seconds):
                 if reply.events or reply.canceled:
                     return
         except EtcdError:
@@ -167,8 +168,7 @@ class Etcd:
 
         The generator ends when the time is over, or the endpoint ends the watch. Raises ``EtcdError``, also when the
         endpoint is silent."""
-        create = pb.WatchCreateRequest(key=prefix, range_end=_end_of(prefix), start_revision=after + 1)
-        for reply in self._connections.watch(pb.WatchRequest(create_request=create), seconds):
+        for reply in self._connections.watch([_watch_of(prefix, after)], seconds):
             if reply.canceled:
                 return
             if reply.events:
@@ -258,7 +258,7 @@ class _Connections:
                 self._token = ""
         raise AssertionError
 
-    def watch(self, request: pb.WatchRequest, seconds: float) -> Iterator[pb.WatchResponse]:
+    def watch(self, created: Sequence[pb.WatchRequest], seconds: float) -> Iterator[pb.WatchResponse]:
         """Yield the responses of the endpoint ``_first``, until the time is over. Raises ``EtcdError``.
 
         A thread waits for gRPC, which may not end a call in time (``signalbox.bounded_channel``)."""
@@ -269,7 +269,7 @@ class _Connections:
         replies: Any = None
 
         def requests() -> Iterator[pb.WatchRequest]:
-            yield request
+            yield from created
             while not stopped.wait(BEAT_S):  # the stream ends when its requests end
                 yield pb.WatchRequest(progress_request=pb.WatchProgressRequest())
 
@@ -333,6 +333,12 @@ def _error(error: grpc.RpcError, endpoint: str) -> EtcdError:
     what = details.removeprefix("etcdserver: ") or code.name
     remedies = [f"; {remedy}" for part, remedy in _REMEDIES.items() if part in details]
     return EtcdError(f"etcd at {endpoint}: {what}{''.join(remedies)}", code)
+
+
+def _watch_of(key: bytes, after: int) -> pb.WatchRequest:
+    """Return the request for changes of a key, or of keys with a prefix that ends with a slash, after a revision."""
+    end = _end_of(key) if key.endswith(b"/") else b""
+    return pb.WatchRequest(create_request=pb.WatchCreateRequest(key=key, range_end=end, start_revision=after + 1))
 
 
 def _end_of(prefix: bytes) -> bytes:

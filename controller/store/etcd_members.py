@@ -3,7 +3,7 @@
 Each member has a key ``NAME/ID`` in etcd, below ``members/`` of the prefix. The key has a lease of its own, so it
 disappears after its process has ended. Which member is the leader, and at which address, is not in these keys but in
 the claim (``etcd_claim``). A user of etcd who can write only these keys thus cannot redirect calls. A thread renews the
-lease and reads all keys several times per lease, and whenever the claim changes.
+lease and reads all keys several times per lease, and whenever the claim or the key of a member changes.
 
 The key also has the address of the member's sign of life (``sign_of_life``), which all other members watch. When the
 process has ended, they end its lease and its claim.
@@ -42,6 +42,8 @@ READINGS = 3
 """Number of readings of all keys within the duration of a lease."""
 LEAST_CALL_S = 0.3
 """Smallest time limit in seconds of a call at one endpoint."""
+LEAST_PAUSE_S = 0.05
+"""Seconds between two readings, however often the keys change."""
 MOST_MEMBERS = 100
 """Largest number of keys of members that are read, in the order of their names."""
 MOST_BYTES = 1 << 20
@@ -172,7 +174,9 @@ class EtcdMembership:
             try:
                 revision = self._read()
                 self.changed()
-                self._etcd.wait_for_change(self._root + b"claim", revision, pause)
+                watched = [self._root + b"claim", self._root + b"members/"]
+                if not self._stopping.wait(LEAST_PAUSE_S):
+                    self._etcd.wait_for_change(watched, revision, pause)
             except Exception as error:  # the channels may be closed at any time
                 if not self._stopping.wait(pause):
                     limited_log.warning("the members cannot be read from etcd", why=str(error) or repr(error))

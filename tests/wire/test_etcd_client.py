@@ -108,6 +108,6 @@ def test_etcd_answers_what_a_watch_without_changes_asks(
     monkeypatch.setattr(etcd_client, "BEAT_S", 0.02)
     create = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=prefix.encode()))
     with closing(Etcd(etcd.access)) as client:
-        replies = list(islice(client._connections.watch(create, DEADLINE_S), 4))
+        replies = list(islice(client._connections.watch([create], DEADLINE_S), 4))
     assert [reply.created for reply in replies] == [True, False, False, False]
     assert not any(reply.canceled or reply.events for reply in replies)

@@ -78,6 +78,14 @@ def test_the_end_of_a_process_ends_its_lease_and_its_claim(etcd: EtcdProcess, pr
             holder.kill()
 
 
+def test_the_end_of_a_lease_is_noticed_at_once(etcd: EtcdProcess, prefix: str) -> None:
+    with membership(etcd, prefix, "a", "1", lease_s=LONG_LEASE_S) as only, closing(Etcd(etcd.access)) as direct:
+        until(lambda: only.newest.all and only.newest.all[0].alive)
+        lease = only._lease
+        direct.revoke(lease)
+        until(lambda: only._lease not in (0, lease))
+
+
 def test_a_slow_name_ends_no_lease(etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease must be renewed even while a name, with which a member finds its own address, is being resolved."""
     asked, go_on = Event(), Event()
