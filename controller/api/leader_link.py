@@ -84,14 +84,14 @@ def _queue() -> tuple[Packets, Callable[[bytes | None], None]]:
 
 
 async def _send(packets: Packets, write: Callable[[bytes], Any]) -> None:
-    """Send the packets, and empty ones while there are none. Raises ``Refused`` when None is in the queue."""
+    """Send the packets, and empty ones while there are none, until None is in the queue."""
     while True:
         try:
             packet = await asyncio.wait_for(packets.get(), LIVES_S)
         except TimeoutError:
             packet = b""
         if packet is None:
-            raise Refused("cannot read a packet from the leader, which may run another version of Signalbox")
+            return
         await write(packet)
 
 
@@ -128,6 +128,8 @@ async def _exchange(
         await asyncio.wait({sending}, timeout=LIVES_S)
         for task in done:
             task.result()
+        if sending in done:
+            raise Refused("cannot read a packet from the leader, which may run another version of Signalbox")
     finally:
         await _end(sending, receiving)
 
