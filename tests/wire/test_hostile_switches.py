@@ -25,10 +25,12 @@ from tests.support.wire.fake_switch import (
     GROUP_DESC,
     METER_CONFIG,
     METER_MOD,
+    NOCHANGE,
     PORT_DOWN,
     PORT_STATUS,
     ROLE_REPLY,
     ROLE_REQUEST,
+    SLAVE,
     FakeSwitch,
     flow_stats,
     port_desc,
@@ -36,6 +38,7 @@ from tests.support.wire.fake_switch import (
 from tests.support.wire.openflow_controller import EPOCH
 
 BAD_REQUEST, IS_SLAVE = 1, 10
+EXPERIMENTER = 4
 ROLE_REQUEST_FAILED, STALE = 11, 0
 METER = RuleMod("add", MeterRule(1, 5, 5))
 
@@ -135,6 +138,19 @@ def test_a_switch_with_another_master_gets_no_more_messages(bench: Bench) -> Non
     bench.controller.first(SwitchLeft, since, dpid=0x224)
     with bench.switch(0x224):
         pass
+
+
+def test_a_switch_that_reports_another_master_gets_no_more_messages(bench: Bench) -> None:
+    with bench.switch(0x225) as switch:
+        since = bench.now
+        switch.send(EXPERIMENTER, struct.pack("!II", 0x4F4E_4600, 1912))  # another message, which is ignored
+        switch.send(EXPERIMENTER, struct.pack("!IIIB3xQ", 0x4F4E_4600, 1911, SLAVE, 0, EPOCH + 1))
+        lost = bench.controller.first(MastershipLost, since)
+        assert (lost.dpid, lost.refused) == (0x225, False)
+        bench.install(226, [0x225], METER)
+        assert bench.results(226, 0x225) == {0x225: SwitchResult(timed_out=True)}
+        assert struct.unpack("!I4xQ", switch.expect(ROLE_REQUEST).body) == (NOCHANGE, 0)
+    bench.controller.first(SwitchLeft, since, dpid=0x225)
 
 
 PORT_STATS, METER_STATS = 4, 9
