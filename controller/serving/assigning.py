@@ -27,6 +27,8 @@ LOOK_S = 0.25
 """Seconds between two checks of members and connections."""
 MOVES_S = 1.0
 """Seconds after a change of holders for which no moves are made that are only improvements."""
+AWAY_S = 2.0
+"""Seconds beyond a lease in which a member may link to the leader again before its switches get other holders."""
 BACK_S = 2.0
 """Seconds in which a restarted switch, which all members have lost, may connect to its holder again."""
 SAME_S = 2 * LOOK_S
@@ -128,7 +130,7 @@ class Assigning:
         self._base = base
         self._racks = racks
         self._watch = watch
-        self._connections = Connections(lease_s + BACK_S, lease_s / 2, time.monotonic())
+        self._connections = Connections(lease_s + AWAY_S, lease_s / 2, time.monotonic())
         self._moves_at = 0.0
         self._settled: Site | None = None
         """Latest inputs for which no switch had to move."""

@@ -28,7 +28,7 @@ from controller.fabric.topology import Dpid
 from controller.link.ends import LinkEnd
 from controller.link.routing import Router
 from controller.serving.arrangement import Begun, Control
-from controller.serving.assigning import Assigning, Assignments
+from controller.serving.assigning import AWAY_S, Assigning, Assignments
 from controller.serving.loaded import Loaded
 from controller.serving.missing_members import MissingMembersWatch
 from controller.serving.southbound_process import Followed, SouthboundProcess
@@ -37,10 +37,6 @@ from controller.status import StatusBoard
 from controller.store.assignment import Holder
 from controller.store.members import Membership
 from signalbox.errors import SignalboxError
-
-TAKEN_OVER_S = 2.0
-"""Seconds, in addition to a lease, in which a lost member's switch may get another holder before its links count as
-lost."""
 
 
 class StoredAssignments(Assignments, Followed, AbstractContextManager["StoredAssignments"], Protocol):
@@ -79,7 +75,7 @@ class Member:
         assert members.api
         router = Router(
             begun.put,
-            lease_s + TAKEN_OVER_S,
+            lease_s + AWAY_S,
             self.config.openflow.barrier_timeout_s,
             is_assigned=lambda member, *claim: self.assignments.is_assigned(_holder(member), *claim),
         )
@@ -100,7 +96,7 @@ class Member:
         reach = partial(_reach, router)
         newest, lease_s = (lambda: self.membership.newest), self.config.etcd.lease_s
         self.board.refused_members = router.refused
-        watch = MissingMembersWatch(lambda: router.linked, begun.put, lease_s + TAKEN_OVER_S)
+        watch = MissingMembersWatch(lambda: router.linked, begun.put, lease_s + AWAY_S)
         with Assigning(self.assignments, newest, reach, self.base(), lease_s, begun.racks, watch.look) as assigning:
             router.changed = self.membership.changed = assigning.look
             try:

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from controller.fabric.topology import Dpid
-from controller.serving.assigning import BACK_S, LOOK_S, MOVES_S, SAME_S, Assigning, Connections, Reach
+from controller.serving.assigning import AWAY_S, BACK_S, LOOK_S, MOVES_S, SAME_S, Assigning, Connections, Reach
 from controller.store.assignment import MOST_MOVES, Holder
 from controller.store.members import Member, Members
 
 A, B, C = (Holder(name, f"id of {name}") for name in "abc")
 LEASE_S = 3.0
-AWAY_S = LEASE_S + BACK_S
+LOST_S = LEASE_S + AWAY_S
 ONE, TWO = Dpid(1), Dpid(2)
 
 
@@ -137,7 +137,7 @@ def test_a_member_that_lives_and_does_not_report_keeps_its_switches_for_a_while(
     leader.reach = everywhere(10, A, B)
     before = dict(leader.after(5 * MOVES_S))
     leader.reach = everywhere(10, B)
-    assert leader.after(AWAY_S - LOOK_S) == before
+    assert leader.after(LOST_S - LOOK_S) == before
     assert set(leader.after(2 * LOOK_S).values()) == {B}
 
 
@@ -148,12 +148,12 @@ def test_a_new_leader_waits_for_the_reports_of_holders_that_live() -> None:
     leader = Leader(A, B)
     leader.stored.assigned = dict(before.stored.assigned)
     leader.reach = everywhere(10, B)
-    assert leader.after(AWAY_S - LOOK_S) == before.stored.assigned
+    assert leader.after(LOST_S - LOOK_S) == before.stored.assigned
     assert set(leader.after(2 * LOOK_S).values()) == {B}
 
 
 def test_a_switch_that_only_its_holder_has_lost_moves_at_once() -> None:
-    connections, holders = Connections(AWAY_S, LEASE_S / 2, began=0.0), {ONE: A, TWO: A}
+    connections, holders = Connections(LOST_S, LEASE_S / 2, began=0.0), {ONE: A, TWO: A}
     both, without = {ONE: [A, B], TWO: [A]}, {ONE: [B], TWO: [A]}
     assert connections.connected(both, holders, 10.0)[ONE] == {A, B}
     assert connections.connected(without, holders, 10.0 + SAME_S - 0.1)[ONE] == {A, B}
@@ -161,7 +161,7 @@ def test_a_switch_that_only_its_holder_has_lost_moves_at_once() -> None:
 
 
 def test_a_switch_that_restarts_stays_with_its_holder_whichever_member_it_reaches_first() -> None:
-    connections = Connections(AWAY_S, LEASE_S / 2, began=0.0)
+    connections = Connections(LOST_S, LEASE_S / 2, began=0.0)
     holders = {ONE: A, TWO: A}
     assert connections.connected({ONE: [A, B], TWO: [A]}, holders, 10.0) == {ONE: {A, B}, TWO: {A}}
     assert connections.connected({TWO: [A]}, holders, 11.0) == {TWO: {A}}
