@@ -1,12 +1,15 @@
 """gRPC channel whose ``close``, and whose calls with a single answer, take a limited time.
 
 With grpcio 1.83.2, calls continued for minutes after their time-out when servers had closed connections (GOAWAY). So
-each call is a future here, and the thread that waits for it stops waiting ``MARGIN_S`` after the time-out."""
+each call is a future here, and the thread that waits for it stops waiting ``MARGIN_S`` after the time-out.
+
+Futures need a thread of gRPC. Python starts no threads any more once the main thread has ended. Calls and ``close`` are
+then those of gRPC, without this limit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock, Thread
+from threading import Lock, Thread, main_thread
 from typing import Any
 
 import grpc
@@ -32,13 +35,17 @@ class Overdue(grpc.RpcError):
 class Unary:
     """Function that makes a call with a single answer.
 
-    ``future``: gRPC's function that begins the call and returns its future."""
+    ``method``: gRPC's function that makes the call. ``future``: its function that begins the call and returns a
+    future."""
 
-    def __init__(self, future: Callable[..., Any]) -> None:
-        self.future = future
+    def __init__(self, method: Any) -> None:
+        self._method = method
+        self.future: Callable[..., Any] = method.future
 
     def __call__(self, request: Any, timeout: float, metadata: Any = None) -> Any:
         """Return the answer of a call. Raises ``RpcError``, at most ``MARGIN_S`` seconds after the time-out."""
+        if not main_thread().is_alive():
+            return self._method(request, timeout=timeout, metadata=metadata)
         answer = self.future(request, timeout=timeout, metadata=metadata)
         try:
             return answer.result(timeout=max(0.0, timeout) + MARGIN_S)
@@ -66,12 +73,15 @@ class BoundedChannel:
         gRPC's own method waits until they have ended; this method waits at most ``MARGIN_S`` seconds for it."""
         with self._lock:
             self._closed = True
-        closing = Thread(target=self._channel.close, name="signalbox-close", daemon=True)
-        closing.start()
-        closing.join(MARGIN_S)
+        if main_thread().is_alive():
+            closing = Thread(target=self._channel.close, name="signalbox-close", daemon=True)
+            closing.start()
+            closing.join(MARGIN_S)
+        else:
+            self._channel.close()
 
     def unary_unary(self, *method: Any, **more: Any) -> Unary:
-        return Unary(self._method(self._channel.unary_unary, *method, **more).future)
+        return Unary(self._method(self._channel.unary_unary, *method, **more))
 
     def unary_stream(self, *method: Any, **more: Any) -> Any:
         return self._method(self._channel.unary_stream, *method, **more)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +15,7 @@ from signalbox.active_channel import HEALTH, SERVING
 from signalbox.bounded_channel import MARGIN_S
 from signalbox.client import Client
 from signalbox.errors import TooSlow
+from tests.support.waiting import DEADLINE_S
 
 TIMEOUT_S = 10.0
 
@@ -90,3 +93,26 @@ def test_a_call_and_the_end_of_a_client_are_not_waited_for_when_grpc_hangs(chann
     [call] = channel.calls
     assert call.is_cancelled
     assert all(wait is not None and wait <= TIMEOUT_S + MARGIN_S for wait in call.waits)
+
+
+AT_EXIT = """
+import atexit
+from signalbox.client import Client
+
+client = Client("127.0.0.1:1", 5.0)
+
+def end():
+    try:
+        client.renew_lease("job", "token")
+    except Exception as error:
+        print(type(error).__name__)
+    client.close()
+
+atexit.register(end)
+"""
+"""Program that makes a call when it ends, where nobody listens."""
+
+
+def test_calls_are_made_when_the_interpreter_ends() -> None:
+    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.stdout, done.stderr) == ("Unreachable\n", "")
