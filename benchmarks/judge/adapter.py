@@ -86,7 +86,8 @@ def problem_of(instance: instances.Instance, max_subflows: int) -> Problem:
     for send in instance.sends:
         sent[send.job].append(VirtualLink(address(send.src), address(send.dst), send.phase, send.size))
     jobs = [
-        WorkloadJob(JobId(str(job)), tuple(own), (), 0.0, 0.0, 0.0, max_subflows) for job, own in sorted(sent.items())
+        WorkloadJob(JobId(str(job)), tuple(own), (), 0.0, 0.0, 0.0, instances.limit_of(max_subflows, job))
+        for job, own in sorted(sent.items())
     ]
     return take_snapshot(1, fabric, jobs, background, {}, MAX_PATHS)
 

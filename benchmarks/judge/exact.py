@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
-from benchmarks.judge.instances import Instance
+from benchmarks.judge.instances import Instance, limit_of
 
 Path = tuple[int, ...]
 """Links by number: cable c is link 2c from a to b, and link 2c + 1 back."""
@@ -111,7 +111,7 @@ class Exact:
         """Yield a sentence for each fault of a routing with at most ``max_subflows`` subflows per flow."""
         for flow, route in zip(self.flows, routing, strict=True):
             name = f"flow {flow.src} > {flow.dst} of job {flow.job}"
-            if not 1 <= len(route) <= max_subflows:
+            if not 1 <= len(route) <= limit_of(max_subflows, flow.job):
                 yield f"{name} has {len(route)} subflows"
             if abs(sum((share for _, share in route), Fraction(-1))) > _ROUNDING or any(
                 share <= 0 for _, share in route

@@ -76,6 +76,15 @@ def from_json(data: Mapping[str, Any]) -> Instance:
     )
 
 
+MIXED = 0
+"""Limit of subflows that stands for 1, 2 and 3 subflows per flow, in turn by the number of the job."""
+
+
+def limit_of(max_subflows: int, job: int) -> int:
+    """Return the largest number of subflows of the job's flows."""
+    return 1 + job % 3 if max_subflows == MIXED else max_subflows
+
+
 def generate(seed: int) -> Instance:
     """Return the instance of a seed. Its kind of fabric is number seed modulo ``len(KINDS)``."""
     rng = random.Random(seed)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from ortools.math_opt.python import mathopt
 
 from benchmarks.judge.exact import Exact, Path, Routing
+from benchmarks.judge.instances import limit_of
 
 _GAP = 1e-7
 """Gap between a solution and its bound at which HiGHS stops."""
@@ -49,10 +50,18 @@ class _Class(NamedTuple):
 
     flows: list[int]
     paths: tuple[Path, ...]
-    whole: bool
-    """Whether the number of flows on each path is an integer."""
-    cut: bool
-    """Whether the class is a single flow with a limited number of subflows, so that each path needs a boolean."""
+    most: int | None
+    """Largest number of subflows of a flow, None for any number."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the number of flows on each path is an integer."""
+        return self.most == 1
+
+    @property
+    def cut(self) -> bool:
+        """Whether the class is a single flow with a limited number of subflows, so that each path needs a boolean."""
+        return self.most is not None and 1 < self.most < len(self.paths)
 
 
 class _Model:
@@ -74,22 +83,19 @@ class _Model:
         self._there: list[list[Any]] = []
         """Variable by class and path that is at least 1 if a flow of the class uses the path, and else 0."""
         for of in self._classes:
-            self._add(of, max_subflows)
+            self._add(of)
         self._slowdown = self._slowdowns() if vector else None
         self._limit_loads()
 
     def _classified(self, max_subflows: int | None) -> list[_Class]:
         exact, alike = self._exact, defaultdict[Any, list[int]](list)
         for number, flow in enumerate(exact.flows):
-            paths = len(exact.paths(*flow.ends))
-            cut = max_subflows is not None and 1 < max_subflows < paths
-            alike[number if cut else -1, flow.job, flow.ends, tuple(flow.demand.items())].append(number)
-        return [
-            _Class(flows, exact.paths(*ends), max_subflows == 1, alone >= 0)
-            for (alone, _, ends, _), flows in alike.items()
-        ]
+            most = None if max_subflows is None else limit_of(max_subflows, flow.job)
+            cut = _Class([number], exact.paths(*flow.ends), most).cut
+            alike[number if cut else -1, flow.job, flow.ends, tuple(flow.demand.items()), most].append(number)
+        return [_Class(flows, exact.paths(*ends), most) for (_, _, ends, _, most), flows in alike.items()]
 
-    def _add(self, of: _Class, max_subflows: int | None) -> None:
+    def _add(self, of: _Class) -> None:
         model, count = self._model, len(of.flows)
         if of.whole:
             share = [model.add_integer_variable(lb=0, ub=count) for _ in of.paths]
@@ -102,7 +108,7 @@ class _Model:
             for amount, boolean in zip(share, there, strict=True):
                 model.add_linear_constraint(amount <= count * boolean)
         if of.cut:
-            model.add_linear_constraint(mathopt.fast_sum(there) <= max_subflows)
+            model.add_linear_constraint(mathopt.fast_sum(there) <= of.most)
         self._share.append(share)
         self._there.append(there)
 
