@@ -58,6 +58,7 @@ from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
 from controller.planning.snapshot import Routed
 from controller.planning.split_flows import search
 from controller.planning.split_flows.leaf_spine import aligned_cutting
+from controller.planning.split_flows.lp import fits
 from controller.planning.transition import Stuck, smallest_group, step
 from controller.planning.whole_flows.search import MAX_FLOWS
 
@@ -410,7 +411,7 @@ class _CycleSearch:
             return self._in_place(routes)
         if all(flow.max_subflows == 1 for flow in problem.flows):
             return self._best_within_cap
-        if search.fits(problem, limits, "jump"):
+        if fits(problem, limits, "jump"):
             by_lp = search.relieve(problem, limits, slowdown_bounds(problem), self._aim.routes)
             return self._in_place(by_lp) if by_lp and not self._better(quick, by_lp) else quick
         return quick

@@ -242,6 +242,8 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
         found = _solved(problem, limits, bounds, drafts, kept or best)
         drafts = [*found.drafts, *drafts]
     drafts += _rejoined(problem, limits, drafts, bounds)
+    if limits.left_s <= 0:
+        limits.left_out.append("the rest of a search")
     within = [of for of in drafts if of.moves <= cap] or [_running(problem)]
     return found._replace(drafts=within)
 
@@ -265,7 +267,8 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
     # flows that need it.
     left_s = min(limits.left_s, limits.time_limit_s)
     until = limits.sooner((1 - _JOINED_SHARE) * left_s).until if enough else -math.inf
-    part = replace(limits, time_limit_s=_JOINED_SHARE * limits.time_limit_s, until=until, left_out=[])
+    left_out = limits.left_out if enough else []
+    part = replace(limits, time_limit_s=_JOINED_SHARE * limits.time_limit_s, until=until, left_out=left_out)
     found = best_first(_drafts(whole, part, of_whole).drafts)[0]
     together = draft(problem, found.solver, of_subflows(problem, found.routes))
     yield together

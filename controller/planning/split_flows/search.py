@@ -50,7 +50,7 @@ from controller.planning.slowdown_vector import slowdown_vector, stronger
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import Divider
 from controller.planning.split_flows.leaf_spine import peel
-from controller.planning.split_flows.lp import FluidModel, Goal
+from controller.planning.split_flows.lp import FluidModel, Goal, fits
 from controller.planning.whole_flows import search as whole_search
 from signalbox.jobs.spec import JobId
 
@@ -75,10 +75,6 @@ Up to ``_ALIKE`` the links are alike, up to ``_NEARLY_ALIKE`` they differ a litt
 _REACHED = 1e-6
 """Excess (in slowdowns) that counts as zero."""
 _BISECTIONS = 8
-_FLOW_S, _PATH_S = 100e-6, 3e-6
-"""Seconds per flow until the first optimum is found, and per path between leaves that are more than two links apart.
-
-Measured on a leaf-spine of 64 leaves, and on a fat-tree with k = 16."""
 CommonLink = tuple[Dpid, int]
 """Spine, and index of the cable among the cables between this spine and a leaf."""
 
@@ -257,23 +253,6 @@ def _of_all(bounds: Bounds, proven: Sequence[float]) -> tuple[float, ...]:
 # ---- one part
 
 
-def fits(problem: Problem, limits: PlanLimits, stage: str, optima: int = 1) -> bool:
-    """Return whether there is time to compute the candidate paths and then to find ``optima`` fluid optima.
-
-    Candidate paths, sometimes of thousands of pairs of leaves, are computed in this call as far as time allows, and
-    kept for the next call."""
-    paths = problem.paths
-    pairs = dict.fromkeys((flow.src_leaf, flow.dst_leaf) for flow in problem.flows)
-    far = [pair for pair in pairs if (paths.distance(*pair) or 0) > 2]
-    listed = sum(min(paths.max_paths, len(paths.links_from(src)) ** 2) for src, _ in far)
-    seconds = optima * (_FLOW_S * len(problem.flows) + _PATH_S * listed)
-    for pair in far:
-        if limits.left_s <= seconds:
-            break
-        paths.between(*pair)
-    return limits.allows(stage, seconds)
-
-
 def search_part(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts | None:
     """Return the best routes found, within the cap on moves if there is a cap; None when no routes are found."""
     search = _Search(problem, limits, bounds)
@@ -393,10 +372,7 @@ class _Search:
         spread = fluid.improve(Goal(worst * of.capacity, of.capacity, moves_count=False), self._limits)
         if spread is None:
             return worst
-        bound, bound_classes = fluid.lower_bound(spread)
-        if bound > self.proven[0]:
-            tight = {of.flows[index].job_id for number in bound_classes for index in of.members[number]}
-            self.proven = self._bounds.with_worst(bound, tight)
+        self.proven = fluid.vector(spread, self._bounds)
         return worst + spread.excess
 
 

@@ -35,6 +35,7 @@ from controller.planning.greedy import Increments
 from controller.planning.plan import Draft, Drafts, best_first, draft, slowdowns_proven
 from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes, link_rows, whole
 from controller.planning.slowdown_vector import SlowdownVector, slowdown_vector, stronger
+from controller.planning.split_flows.lp import fits, fluid_bound
 from controller.planning.whole_flows import cpsat
 
 log = structlog.get_logger(__name__)
@@ -48,6 +49,8 @@ _LOCAL_S = 50e-6
 """Seconds per flow until local search has made its first step."""
 _MOVES_SHARE = 0.25
 """Share of the time limit for CP-SAT when it can only save moves."""
+_FLUID_SHARE = 0.25
+"""Share of the remaining time for the fluid optimum, which may be a stronger bound than cuts."""
 _STEPS_PER_S = 15_000
 """Number of steps per second. A step places one flow, and ejects the flows in its way."""
 _PATIENCE = 3_500
@@ -96,10 +99,25 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
     settled &= limits.max_moves is None or best.moves <= limits.max_moves
     if settled:
         limits = replace(limits, time_limit_s=_MOVES_SHARE * limits.time_limit_s)
-    if (settled and not best.moves) or _variables(problem) > _VARIABLES_PER_S * limits.time_limit_s:
+    if settled and not best.moves:
         return Drafts(searched, target.slowdowns)
-    exact = _by_cpsat(problem, limits, bounds, target.slowdowns, best, kept)
+    known = _stronger_bound(problem, limits, bounds, target.slowdowns, best)
+    if _variables(problem) > _VARIABLES_PER_S * limits.time_limit_s:
+        return Drafts(searched, known)
+    exact = _by_cpsat(problem, limits, bounds, known, best, kept)
     return exact._replace(drafts=[*exact.drafts, *searched])
+
+
+def _stronger_bound(
+    problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...], best: Draft
+) -> tuple[float, ...]:
+    """Return ``known``, or lower bounds from the fluid optimum where the worst slowdown of ``best`` is not proven."""
+    if slowdowns_proven(best.vector[:1], known[:1]):
+        return known
+    part = replace(limits.sooner((1 - _FLUID_SHARE) * min(limits.left_s, limits.time_limit_s)), left_out=[])
+    if not fits(problem, part, "fluid bound"):
+        return known
+    return stronger(known, fluid_bound(problem, best.routes, bounds, part))
 
 
 def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: SlowdownVector, kept: Draft) -> list[Draft]:

@@ -156,6 +156,15 @@ def test_a_routing_that_the_checker_refuses_is_not_the_plan_however_good_it_clai
 # ---- the planner's own greedy assignment: the routes that it keeps, and the choice for the other flows
 
 
+def test_the_fluid_optimum_bounds_whole_flows_where_no_leaf_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fabric is a line of switches with a narrow cable in the middle; CP-SAT does not run."""
+    monkeypatch.setattr(search, "_VARIABLES_PER_S", 0)
+    line = fabric_of([(1, 3, 4 * RATE), (3, 4, RATE), (4, 2, 4 * RATE)])
+    answer = planned(problem_of(line, across("abb")))
+    assert answer.bound == pytest.approx(3)
+    assert (answer.slowdowns_proven, answer.certificate) == (2, "optimal")
+
+
 def test_running_routes_stay_and_the_rest_goes_where_they_leave_room() -> None:
     """The flow a has two subflows on spines 1 and 2; the flow b gets spine 3."""
     problem = two_leaves(3, "ab")

@@ -23,6 +23,7 @@ from controller.planning.problem import Flow, PlanLimits, Problem, Routes, whole
 from controller.planning.split_flows import search
 from controller.planning.split_flows import search as split_search
 from controller.planning.split_flows.leaf_spine import aligned_cutting, peel
+from controller.planning.split_flows.lp import fits
 from controller.planning.split_flows.search import with_subflows
 from tests.support.planning.fabrics import (
     RATE,
@@ -213,11 +214,11 @@ def test_paths_over_three_tiers_are_found_as_far_as_time_allows(monkeypatch: pyt
 
     monkeypatch.setattr(paths, "_find", slowly)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    assert not split_search.fits(problem, PlanLimits(until=25.0), "lp")
+    assert not fits(problem, PlanLimits(until=25.0), "lp")
     assert now == [30.0]
-    assert split_search.fits(problem, PlanLimits(until=50.0), "lp")
+    assert fits(problem, PlanLimits(until=50.0), "lp")
     assert now == [40.0], "three of four pairs were known"
-    assert not split_search.fits(problem, PlanLimits(until=40.0), "lp")
+    assert not fits(problem, PlanLimits(until=40.0), "lp")
 
 
 # ---- more subflows are never worse than fewer, and a single deadline covers everything that searches
@@ -260,6 +261,16 @@ def test_only_a_plan_that_is_cut_says_so_and_depends_on_the_time(
     assert not planned(crowded).cut_short
     monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
     assert not planned(crowded, replace(EXACT, deterministic=False, until=0.5)).cut_short
+
+
+def test_a_search_that_ends_at_its_own_earlier_limit_is_cut_short(
+    crowded: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of the time is reserved for the check, so that the time of the whole run is not over."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(split_search, "solve", lambda *_: now.__setitem__(0, 1 - 1e-9) or Drafts([]))
+    assert planned(crowded, replace(EXACT, deterministic=False, until=1.0)).cut_short
 
 
 # ---- part by part
