@@ -17,13 +17,13 @@ import typer
 from benchmarks.judge.adapter import certificate_of
 from benchmarks.judge.command import Record, Records, Within, name_of
 from benchmarks.judge.implied import boasting, changed, follows, walks
-from benchmarks.judge.instances import generate
+from benchmarks.judge.instances import MIXED, generate
 from benchmarks.measures import report
 from controller.planning.problem import PlanLimits
 from controller.planning.verify import verify
 from signalbox.commands.output import AsJson
 
-MAX_SUBFLOWS = (1, 2, 3)
+MAX_SUBFLOWS = (1, 2, 3, MIXED)
 CHANGES = 3
 """Number of copies of each certificate with a changed witness or a changed problem."""
 BOASTS = 2

@@ -137,10 +137,30 @@ class _Plan:
         if not unit:
             room = sum(of * capacity[link] for link, of in price.items())
             return bool(of_low > 0 and of_low / bound + of_others / highest >= room)
+        if cut.get("subflows", 1) > 1:
+            return of_low > 0 and self._scattered(int(of_low), cut["subflows"], unit, bound, sorted(capacity.values()))
         below = {link: math.ceil(bound * capacity[link] / unit) - 1 for link in price}
         most = {link: math.floor(highest * capacity[link] / unit) for link in price}
         part = min(Fraction(below[link], most[link]) for link in price if most[link])
         return bool(of_low + part * of_others > sum(of * below[link] for link, of in price.items()))
+
+    def _scattered(self, flows: int, subflows: int, unit: int, bound: Fraction, capacities: list[int]) -> bool:
+        """Return whether flows of one unit, in so few subflows, cannot keep all of these links below the bound.
+
+        Flows and links that share subflows are a group. ``fewest[n]`` is the number of links that n flows need, as one
+        group or as several."""
+        if flows * unit >= bound * sum(capacities[max(0, len(capacities) - flows * subflows) :]):
+            return True
+        fewest: list[float] = [0]
+        for count in range(1, flows + 1):
+            of_group = [math.floor(size * unit / (bound * capacities[-1])) + 1 for size in range(1, count + 1)]
+            fewest.append(
+                min(
+                    fewest[count - size] + links if links <= size * (subflows - 1) + 1 else math.inf
+                    for size, links in enumerate(of_group, 1)
+                )
+            )
+        return fewest[flows] > len(capacities)
 
     def _need(self, cut: Any) -> defaultdict[int, Fraction]:
         price, unit = dict(map(tuple, cut["prices"])), cut["unit"]
@@ -152,7 +172,8 @@ class _Plan:
                 raise ValueError
         dividing = {job for job, _ in own}
         cells: defaultdict[tuple[int, Any], Fraction] = defaultdict(Fraction)
-        if unit < 0:
+        most = cut.get("subflows", 1)
+        if unit < 0 or most < 1 or (most > 1 and (not unit or cut["phases"])):
             raise ValueError
         for number in set(cut["flows"]):
             flow = self._plan["flows"][number]
@@ -160,7 +181,9 @@ class _Plan:
                 job = flow["job"]
                 costs = own.get((job, phase), {}) if job in dividing else price
                 cheapest = min(sum(costs.get(link, 0) for link in walk) for walk in self.between(flow))
-                if not unit or flow["max_subflows"] == 1:
+                if most > 1:
+                    cells[job, phase] += cheapest > 0 and rate >= unit and flow["max_subflows"] <= most
+                elif not unit or flow["max_subflows"] == 1:
                     cells[job, phase] += cheapest * (Fraction(rate // unit) if unit else rate)
         need: defaultdict[int, Fraction] = defaultdict(Fraction)
         for (job, _), of in cells.items():
@@ -255,7 +278,8 @@ def changed(plan: Any, rng: random.Random) -> tuple[str, Any]:
 
 _OF_WITNESSES = (
     *("a price", "a price is missing", "a price at another link", "a flow is missing in a cut", "a flow more in a cut"),
-    *("a unit", "phases of a price", "least of a group", "a weight", "a job is missing in a group"),
+    *("a unit", "subflows of a cut", "phases of a price", "least of a group", "a weight"),
+    "a job is missing in a group",
     *("another job in a group", "a group is missing", "another cut of a group", "a proof is missing", "a bound"),
     "a proof for more jobs",
 )
@@ -278,6 +302,8 @@ def _change_witness(name: str, plan: Any, rng: random.Random) -> None:
         case "a unit":
             rate = rng.choice(flow["demand"])[1]
             cut["unit"] = rng.choice((0, 1, rate, rate // 2, rate + 1))
+        case "subflows of a cut":
+            cut["subflows"] = rng.choice((1, 2, 3, 0))
         case "phases of a price":
             link, price = rng.choice(cut["prices"])
             part = rng.choice((price, price // 2, 2 * price))

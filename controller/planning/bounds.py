@@ -12,6 +12,12 @@ when not every uplink of the first leaf leads to the second, and the flows of po
 - Bound of whole flows: take m flows of at least d bit/s, from one phase per job so that their loads add up. These flows
   fill some link to at least the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and
   flows this number is ceil(m/S)*d/c, which edge colouring reaches on a leaf-spine (König).
+- Bound of few subflows: take m flows of at least d bit/s, each in at most K subflows. They use at most m*K links of
+  C, so some link has a load >= m*d / (sum of the m*K largest capacities in C). Flows and links of C that share
+  subflows form groups. A group of f flows has at most f*(K-1) + 1 links, because each of its f*K subflows joins a flow
+  and a link. With S links of at most c bit/s there are at least S - m*(K-1) groups, or some links are idle. So some
+  group has f = ceil(m / (S - m*(K-1))) flows or more, and a link with a load >= f / (f*(K-1) + 1) * d/c. For K = 1
+  this is König's bound.
 - Steps: whole flows whose demands are multiples of a unit u load links of capacity c in steps of u/c. The fluid bound
   is rounded up to the next step.
 - Tight jobs: when a routing reaches the fluid bound of a cut, all links of the cut are equally loaded. Every job that
@@ -105,12 +111,13 @@ def slowdown_bounds(problem: Problem) -> Bounds:
         return Bounds(1.0, 1.0, 1.0, {}, frozenset(), cuts)
     fluid_of = cuts.fluid()
     fluid = max(*nics.values(), float(fluid_of.max(initial=1.0)))
-    worst = max(fluid, cuts.whole(~cuts.splits))
+    worst = max(fluid, float(cuts.slowdowns(cuts.most).max(initial=1.0)))
     job = nics
     if worst > 1:  # otherwise the bound of every single job is 1 too
         alone = dict(zip(cuts.job_ids, cuts.job_slowdowns().tolist(), strict=True))
         job = {of: max(slowdown, alone[of]) for of, slowdown in nics.items()}
-    integer = max(worst, cuts.whole(np.ones(len(cuts.cut), bool))) if cuts.splits.any() else worst
+    whole = cuts.slowdowns(np.ones_like(cuts.most)) if cuts.splits.any() else np.zeros(0)
+    integer = max(worst, float(whole.max(initial=1.0)))
     tight = {of for of, slowdown in nics.items() if slowdown >= fluid * (1 - _TIGHT)}
     if fluid > 1:
         full = np.flatnonzero(fluid_of >= fluid * (1 - _TIGHT))
@@ -121,8 +128,8 @@ def slowdown_bounds(problem: Problem) -> Bounds:
 class Cuts:
     """Cuts of a problem, and one row for every (cut, flow that crosses it, phase of the flow).
 
-    - ``cut``, ``job``, ``cell`` (job and phase), ``bps``, ``splits`` (whether the flow may be split): one value per
-      row.
+    - ``cut``, ``job``, ``cell`` (job and phase), ``bps``, ``most`` (largest number of subflows of the flow), ``splits``
+      (whether the flow may be split): one value per row.
     - ``routable``: the flows that have a path.
     - ``links``, ``capacity_bps``: per cut the number of its links and the capacity of each, NaN when capacities differ.
     - ``job_ids``: the job of each number.
@@ -142,15 +149,16 @@ class Cuts:
         bps = bps[np.lexsort((bps, of_cut))]
         self._total = np.bincount(of_cut, bps, len(links_of))
         ends = np.cumsum(self.links)
-        slowest, fastest = bps[ends - self.links], bps[ends - 1]
-        self.capacity_bps = np.where(fastest <= slowest * (1 + _TIGHT), slowest, np.nan)
+        self._slowest, fastest = bps[ends - self.links], bps[ends - 1]
+        self.capacity_bps = np.where(fastest <= self._slowest * (1 + _TIGHT), self._slowest, np.nan)
         alike: dict[tuple[float, ...], int] = {}
         of_each = [tuple(of) for of in np.split(bps, ends[:-1])][: len(links_of)]
         self._alike = np.array([alike.setdefault(of, len(alike)) for of in of_each], np.int64)
         self._capacities = list(alike)
         row, entry = numbers.entries_of(flows)
         self.cut = cut[row]
-        self.splits = numbers.most[flows[row]] > 1
+        self.most = numbers.most[flows[row]]
+        self.splits = self.most > 1
         self.cell, self.bps = numbers.entry_cell[entry], numbers.entry_bps[entry]
         self.job = self._job_of_cell[self.cell]
         self._all = np.ones(len(self.cut), bool)
@@ -159,15 +167,11 @@ class Cuts:
         """Return the fluid bound of each cut."""
         return self._fluid(self.cut, np.arange(len(self._total)))
 
-    def whole(self, rows: Bools) -> float:
-        """Return the largest entry of ``whole_slowdowns``, at least 1."""
-        return float(self.whole_slowdowns(rows).max(initial=1.0))
+    def slowdowns(self, most: Ints) -> Floats:
+        """Return the bound of each cut when each row's flow has at most ``most`` subflows (one value per row).
 
-    def whole_slowdowns(self, rows: Bools) -> Floats:
-        """Return the bound of whole flows of each cut.
-
-        Only flows of ``rows`` (a mask) count, as if they were whole. The bound of a cut without such flows is 0."""
-        return self._whole(self.cut, np.arange(len(self._total)), rows)
+        The bound of a cut without flows is 0."""
+        return self._divided(self.cut, np.arange(len(self._total)), most)
 
     def job_slowdowns(self) -> Floats:
         """Return for each job the largest bound of any cut when only the job's own flows count."""
@@ -175,7 +179,7 @@ class Cuts:
         cut = groups // self._jobs
         slowdowns = np.ones(self._jobs)
         np.maximum.at(slowdowns, groups % self._jobs, self._fluid(group, cut))
-        np.maximum.at(slowdowns, groups % self._jobs, self._whole(group, cut, ~self.splits))
+        np.maximum.at(slowdowns, groups % self._jobs, self._divided(group, cut, self.most))
         return slowdowns
 
     def loads(self) -> Floats:
@@ -197,21 +201,33 @@ class Cuts:
         """Return the bit/s of each job's largest phase in each group of rows; only ``rows`` (a mask) count."""
         return peaks(group[rows], self.cell[rows], self.bps[rows], self._job_of_cell)
 
-    def _whole(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Return for each group of rows the bound of whole flows.
-
-        Each job counts with the phase that has the most flows, because flows of different phases do not add up."""
-        slowdowns = self._stepped(group, cut, rows)
-        kept = self._largest_phases(group, rows)
-        group, bps = group[kept], self.bps[kept]
+    def _divided(self, group: Ints, cut: Ints, most: Ints) -> Floats:
+        """Return for each group of rows the bound of whole flows and of few subflows. ``most``: see ``slowdowns``."""
+        slowdowns = self._stepped(group, cut, most == 1)
         kinds = len(self._capacities)
-        for size in _largest_sizes(bps):
-            counts = np.bincount(group[bps >= size], minlength=len(cut))
-            some = np.flatnonzero(counts)
-            known, place = distinct(counts[some] * kinds + self._alike[cut[some]])
-            of = [whole_flow_bound(key // kinds, size, self._capacities[key % kinds]) for key in known.tolist()]
-            slowdowns[some] = np.maximum(slowdowns[some], np.array(of)[place])
+        for subflows in np.flatnonzero(np.bincount(most)).tolist():
+            # With more room on each link, the bound of few subflows is at most 1.
+            rows = np.flatnonzero((most <= subflows) & (self.bps > (subflows - 1) * self._slowest[self.cut]))
+            bps = self.bps[rows]
+            for size in _largest_sizes(bps):
+                counts = self._most_flows(group, rows[bps >= size], len(cut))
+                some = np.flatnonzero(counts)
+                known, place = distinct(counts[some] * kinds + self._alike[cut[some]])
+                of = [flow_bound(key // kinds, size, self._capacities[key % kinds], subflows) for key in known.tolist()]
+                slowdowns[some] = np.maximum(slowdowns[some], np.array(of)[place])
         return slowdowns
+
+    def _most_flows(self, group: Ints, rows: Ints, groups: int) -> Ints:
+        """Return for each group of rows the number of ``rows`` in it.
+
+        Each job counts with the phase that has the most rows, because flows of different phases do not add up."""
+        if self._cells == self._jobs:
+            return np.bincount(group[rows], minlength=groups)
+        at, place = distinct(group[rows] * self._cells + self.cell[rows])
+        of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
+        first = np.flatnonzero(np.diff(of_group * self._jobs + of_job, prepend=-1))
+        largest = np.maximum.reduceat(np.bincount(place, minlength=len(at)), first) if len(first) else first
+        return np.bincount(of_group[first], largest, groups).astype(np.int64)
 
     def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
         """Return for each group of rows the fluid bound rounded up to the next step; 0 where there is no step.
@@ -300,6 +316,20 @@ def common_unit(demands_bps: Sequence[float]) -> float:
             return 0.0
         denominator = math.lcm(denominator, ratio.denominator)
     return smallest / denominator if denominator <= _FINEST else 0.0
+
+
+def flow_bound(count: int, demand_bps: float, capacities_bps: Sequence[float], subflows: int) -> float:
+    """Return a lower bound of the largest load of ``count`` equal flows over parallel links.
+
+    ``capacities_bps``: capacities in ascending order. ``subflows``: largest number of subflows per flow."""
+    if subflows == 1:
+        return whole_flow_bound(count, demand_bps, capacities_bps)
+    widest = count * demand_bps / sum(capacities_bps[-count * subflows :])
+    groups = len(capacities_bps) - count * (subflows - 1)
+    if groups <= 0:
+        return widest
+    flows = -(-count // groups)
+    return max(widest, flows / (flows * (subflows - 1) + 1) * demand_bps / capacities_bps[-1])
 
 
 def whole_flow_bound(count: int, demand_bps: float, capacities_bps: Sequence[float]) -> float:

@@ -8,7 +8,8 @@ Witnesses prove that no routing has smaller slowdowns. A *cut* is a price per li
 the price of the cheapest walk that it may take. The sum of these products over all flows is at most the sum of price *
 traffic over all links. Hence not all jobs can stay below a certain slowdown. Cuts come from NICs, from the bounds
 (``bounds``), and from the duals of the fluid optimum (``split_flows.lp``), in this order. A cut may have a *unit*. It
-then counts only the flows that stay whole, and rounds their demands down to multiples of the unit.
+then counts only the flows that stay whole, and rounds their demands down to multiples of the unit. With a number of
+*subflows* above 1 it instead counts the flows of at least one unit that have at most so many subflows.
 
 A *group* is a set of jobs of which at least a given number must have a given slowdown. A *proof* is a list of groups
 that together require a number of slow jobs. This number follows from the weights of the groups. The weights are a dual
@@ -133,6 +134,17 @@ def _parts(route: Route) -> list[int]:
 # ---- witnesses
 
 
+class _Size(NamedTuple):
+    """Flows that a cut counts; see the module's docstring."""
+
+    unit: int
+    """Unit, or 0 to count all flows by their demands."""
+    subflows: int = 1
+
+
+_ALL = _Size(0)
+
+
 class _Source(NamedTuple):
     """Cut without a unit, from which cuts with units are made."""
 
@@ -140,8 +152,8 @@ class _Source(NamedTuple):
     """Cut as a dictionary, as in the file."""
     slowdown: float
     """Slowdown that this cut proves."""
-    units: Sequence[int] = ()
-    """Units of demand that may be tried for the cut."""
+    sizes: Sequence[_Size] = ()
+    """Units and numbers of subflows that may be tried."""
     highest: float = 0.0
     """Upper limit of the slowdown that the cut can prove with any unit.
 
@@ -151,8 +163,8 @@ class _Source(NamedTuple):
 class _Group(NamedTuple):
     """Set of jobs, at least ``least`` of which must have the slowdown that is to be proven."""
 
-    cut: tuple[int, int]
-    """Cut that proves the statement about the group: the index of its ``_Source``, and its unit (0 for no unit)."""
+    cut: tuple[int, _Size]
+    """Cut that proves the statement about the group: the index of its ``_Source``, and the flows that it counts."""
     jobs: frozenset[int]
     least: int
 
@@ -175,7 +187,7 @@ class Witnesses:
         self._whole: int = form["denominator"]
         self._graph = Graph(form["links"])
         self._sources: list[_Source] = []
-        self._made: dict[tuple[int, int], Cut] = {}
+        self._made: dict[tuple[int, _Size], Cut] = {}
         self._priced = False
 
     def find(self, slowdowns: Sequence[int]) -> dict[str, Any]:
@@ -243,13 +255,17 @@ class Witnesses:
             peaks[job] = max(peaks[job], rate)
         capacities = [self._form["links"][link][2] for link in links]
         slowdown = sum(peaks.values()) / sum(capacities)
-        rates = sorted(
-            {rate for flow in crossing if flow["max_subflows"] == 1 for _, rate in flow["demand"]}, reverse=True
-        )
-        sizes = rates[:_MOST_UNITS] if units else []
-        step = math.gcd(*rates)
-        sizes += [step] if sizes and step not in sizes and step * _FINEST >= rates[-1] else []
-        highest = slowdown + sizes[0] / min(capacities) if sizes else 0.0
+        rates: defaultdict[int, set[int]] = defaultdict(set)
+        for flow in crossing if units else ():
+            rates[flow["max_subflows"]].update(rate for _, rate in flow["demand"])
+        sizes = []
+        for subflows, of in rates.items():
+            # Smaller flows have enough room on any link.
+            large = [rate for rate in sorted(of, reverse=True) if rate > (subflows - 1) * min(capacities)]
+            sizes += [_Size(rate, subflows) for rate in large[:_MOST_UNITS]]
+        step = math.gcd(*rates[1])
+        sizes += [_Size(step)] if step and _Size(step) not in sizes and step * _FINEST >= min(rates[1]) else []
+        highest = slowdown + max(unit for unit, _ in sizes) / min(capacities) if sizes else 0.0
         cut = {"prices": [[link, 1] for link in links], "phases": [], "flows": list(flows)}
         return _Source(cut, slowdown, sizes, highest)
 
@@ -289,13 +305,13 @@ class Witnesses:
             for number, source in enumerate(self._sources):
                 if max(source.slowdown, source.highest if with_units else 0.0) * self._whole * (1 + _NEARLY) < bound:
                     continue
-                for unit in source.units if with_units else (0,):
-                    groups += self._of_cut((number, unit), bound, worst, alone)
+                for size in source.sizes if with_units else (_ALL,):
+                    groups += self._of_cut((number, size), bound, worst, alone)
                 if len(alone) >= jobs:
                     return groups
         return groups
 
-    def _of_cut(self, at: tuple[int, int], bound: int, worst: int, alone: set[int]) -> Iterator[_Group]:
+    def _of_cut(self, at: tuple[int, _Size], bound: int, worst: int, alone: set[int]) -> Iterator[_Group]:
         """Yield the groups that one cut proves, and add to ``alone`` each single job that must be slow.
 
         A job is slow when its slowdown is at least ``bound``. The groups are:
@@ -325,10 +341,10 @@ class Witnesses:
                 few = next(n for n in range(1, len(members) + 1) if cut.proves(set(members[:n]), 1, bound, worst))
                 yield _Group(at, frozenset(members[:few]), 1)
 
-    def _cut(self, at: tuple[int, int]) -> Cut:
+    def _cut(self, at: tuple[int, _Size]) -> Cut:
         if at not in self._made:
-            source, unit = at
-            self._made[at] = Cut(self._form, self._graph, self._sources[source].cut | {"unit": unit})
+            source, size = at
+            self._made[at] = Cut(self._form, self._graph, self._sources[source].cut | size._asdict())
         return self._made[at]
 
     def _packed(self, groups: Sequence[_Group], jobs: int, bound: int) -> _Proof:
@@ -364,8 +380,8 @@ class Witnesses:
         for number, source in enumerate(self._sources):
             if max(source.slowdown, source.highest) * self._whole <= low:
                 continue
-            for unit in (0, *source.units):
-                cut = self._cut((number, unit))
+            for size in (_ALL, *source.sizes):
+                cut = self._cut((number, size))
                 members = set(cut.needs)
                 if not members or not cut.proves(members, 1, low + 1, worst):
                     continue
@@ -373,7 +389,7 @@ class Witnesses:
                 while high - low > 1:
                     middle = (low + high) // 2
                     low, high = (middle, high) if cut.proves(members, 1, middle, worst) else (low, middle)
-                group = _Group((number, unit), frozenset(members), 1)
+                group = _Group((number, size), frozenset(members), 1)
         if group:
             yield _Proof(1, low, [group], [1])
 
@@ -381,7 +397,7 @@ class Witnesses:
         used = {group.cut: 0 for proof in proofs for group in proof.groups}
         place = {at: number for number, at in enumerate(used)}
         return {
-            "cuts": [self._sources[source].cut | {"unit": unit} for source, unit in used],
+            "cuts": [self._sources[source].cut | size._asdict() for source, size in used],
             "proofs": [
                 {
                     "jobs": proof.jobs,

@@ -136,11 +136,15 @@ class Cut:
 
     ``needs``: per job the sum over its flows of demand * price of the cheapest walk, in the phase with the largest sum.
     For a job in ``phases``, each phase has a part of each link's price, and the sums of its phases are added. With a
-    ``unit`` only whole flows count, and their demands are in units, rounded down."""
+    ``unit`` only whole flows count, and their demands are in units, rounded down. With ``subflows`` above 1 a flow of
+    at least one unit and at most as many subflows counts once, if each of its walks has a price."""
 
     def __init__(self, plan: Any, graph: Graph, cut: Any) -> None:
         price, self._unit, self._whole = dict(cut["prices"]), int(cut["unit"]), int(plan["denominator"])
-        self._single, self._rooms = len(price) == 1, Counter[int]()
+        self._single, self._rooms, self._most = len(price) == 1, Counter[int](), int(cut.get("subflows", 1))
+        counts = self._most > 1 and self._unit > 0 and not cut["phases"]
+        _require(self._most == 1 or counts, "a cut that counts subflows has a unit, and no phases")
+        self._links = [plan["links"][link][2] for link in price]
         for link, of in price.items():
             self._rooms[plan["links"][link][2]] += of
         parts, divided = defaultdict[Any, dict[int, int]](dict), Counter[Any]()
@@ -158,9 +162,10 @@ class Cut:
         for number in set(cut["flows"]):
             flow = plan["flows"][number]
             job, ends = flow["job"], (flow["from"], flow["to"], flow["hops"])
-            for phase, rate in flow["demand"] if flow["max_subflows"] == 1 or not self._unit else ():
+            for phase, rate in flow["demand"] if flow["max_subflows"] <= self._most or not self._unit else ():
                 priced = walks.get((job, phase), nowhere) if job in own else every
-                cells[job, None if job in own else phase] += priced.cheapest(*ends) * (rate // (self._unit or 1))
+                need = priced.cheapest(*ends) * (rate // (self._unit or 1))
+                cells[job, None if job in own else phase] += min(1, need) if self._most > 1 else need
         self.needs = dict[int, int]()
         for (job, _), need in cells.items():
             self.needs[job] = max(need, self.needs.get(job, 0))
@@ -177,9 +182,23 @@ class Cut:
             room = sum(price * capacity for capacity, price in self._rooms.items())
             return low > 0 and (low * worst + (total - low) * bound) * self._whole >= room * bound * worst
         unit = self._whole * self._unit
+        if self._most > 1:
+            return low > 0 and self._crowded(low, unit, bound)
         fits = [(of, (bound * capacity - 1) // unit, worst * capacity // unit) for capacity, of in self._rooms.items()]
         others = (total - low) * min([Fraction(below, most) for _, below, most in fits if most], default=0)
         return low + others > sum(price * below for price, below, _ in fits)
+
+    def _crowded(self, flows: int, unit: int, bound: int) -> bool:
+        """Return whether the links have no room for these flows of one unit when all loads are below ``bound``.
+
+        The flows use at most ``flows * most`` links. A group of n flows that share links uses at most
+        ``n * (most - 1) + 1`` links, because each subflow joins one flow and one link."""
+        rooms = sorted((capacity * bound for capacity in self._links), reverse=True)
+        if flows * unit >= sum(rooms[: flows * self._most]):
+            return True
+        short = unit - (self._most - 1) * rooms[0]
+        largest = -(-rooms[0] // short) - 1 if short > 0 else flows
+        return flows * (self._most - 1) - (-flows // largest) > len(rooms)
 
 
 class Graph:

@@ -219,7 +219,7 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
     jobs: defaultdict[int, Counter[JobId]] = defaultdict(Counter)
     for number, cut in zip(crossings.flow.tolist(), crossings.cut.tolist(), strict=True):
         jobs[cut][flows[number].job_id] += 1
-    fluid, whole = cuts.fluid().tolist(), cuts.whole_slowdowns(~cuts.splits).tolist()
+    fluid, whole = cuts.fluid().tolist(), cuts.slowdowns(cuts.most).tolist()
 
     def tightness(cut: int) -> tuple[float, bool, int, bool, int]:
         leaf, outward, other, leaves = crossings.places[cut]

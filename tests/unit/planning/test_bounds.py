@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.planning.bounds import common_unit, slowdown_bounds, whole_flow_bound
+from controller.planning.bounds import common_unit, flow_bound, slowdown_bounds, whole_flow_bound
 from controller.planning.problem import Flow, PlanLimits, Problem
 from controller.planning.slowdown_vector import Need, SlowdownVector, contested, least_worst, slowdown_vector, stronger
 from tests.support.planning.fabrics import (
@@ -46,6 +47,39 @@ def test_the_whole_flow_bound_is_what_filling_the_least_full_link_reaches(
         least = fill.index(min(fill))
         loads[least] = fill[least]
     assert whole_flow_bound(count, demand, capacities) == pytest.approx(max(loads))
+
+
+@pytest.mark.parametrize(
+    ("count", "subflows", "capacities", "expected"),
+    [
+        pytest.param(1, 2, [1.0, 1.0, 1.0, 1.0], 1 / 2, id="one flow on two of four links"),
+        pytest.param(3, 2, [1.0] * 5, 2 / 3, id="two flows share three links, one flow has two"),
+        pytest.param(5, 2, [1.0] * 8, 2 / 3, id="three groups, of at most two flows"),
+        pytest.param(3, 2, [1.0] * 4, 3 / 4, id="one group with all links"),
+        pytest.param(5, 2, [1.0] * 4, 5 / 4, id="more flows than links"),
+        pytest.param(3, 3, [1.0] * 8, 2 / 5, id="two flows share five links"),
+        pytest.param(1, 2, [1.0, 1.0, 4.0], 1 / 5, id="the widest links"),
+        pytest.param(2, 2, [0.5, 1.0, 1.0, 1.0, 4.0], 2 / 7, id="the widest links for two flows"),
+    ],
+)
+def test_few_subflows_use_few_links(count: int, subflows: int, capacities: list[float], expected: float) -> None:
+    assert flow_bound(count, 1.0, capacities, subflows) == pytest.approx(expected)
+    assert flow_bound(count, 1.0, capacities, 99) == pytest.approx(count / sum(capacities))
+
+
+def test_flows_that_may_have_more_subflows_do_not_hide_the_others() -> None:
+    fabric = fabric_of([(leaf, spine, 1.0) for leaf in (1, 2) for spine in range(101, 107)])
+    first, second = (replace(f, max_subflows=most) for f, most in zip(across("ab", 3.0), (2, 6), strict=True))
+    bounds = slowdown_bounds(problem_of(fabric, [first, second], nic_bps=3.0))
+    assert (bounds.fluid, bounds.worst) == (1, 1.5)
+    assert bounds.job == {"a": 1.5, "b": 1}
+
+
+def test_of_several_phases_the_one_with_the_most_flows_of_a_size_counts() -> None:
+    """Two of three large flows share a link, however many small flows the other phase has."""
+    large, small = ([(0, 1.5)], [(1, 0.1)])
+    flows = [*across("aaa", large), *(flow("a", (1, host), (2, host), small) for host in range(4, 8))]
+    assert slowdown_bounds(problem_of(leaf_spine(2, 2, 1.0), flows, nic_bps=9.0)).worst == 3
 
 
 @pytest.mark.parametrize("without", [[(2, 1), (2, 2)], [(1, 3), (2, 1)]], ids=["broken far end", "one common spine"])

@@ -60,15 +60,21 @@ BETWEEN_PODS = [flow("a", (leaf, host), (2 + leaf, host), RATE) for leaf in (1, 
         pytest.param(TWO_SPINES, across("aaa"), 1, (1, 0, [(1, 2.0)]), id="a leaf with too few uplinks"),
         pytest.param(TWO_SPINES, across("abc"), 2, (3, 0, [(3, 1.5)]), id="a full cut, for every job across"),
         pytest.param(TWO_SPINES, across("aab"), 1, (1, 0, [(1, 2.0)]), id="either of two jobs must be slow"),
+        pytest.param(
+            leaf_spine(2, 5, RATE / 2), across("abc"), 2, (0, 0, [(1, 1.333333)]), id="two flows on three links"
+        ),
+        pytest.param(
+            leaf_spine(2, 4, RATE / 3), across("a"), 2, (1, 0, [(1, 1.5)]), id="one flow on two of four links"
+        ),
         pytest.param(TWO_SPINES, SHARED_NIC, 1, (2, 0, [(2, 2.0)]), id="a shared NIC"),
         pytest.param(three_tiers(2, 2, (1, 1)), BETWEEN_PODS, 2, (1, 0, [(1, 2.0)]), id="the cores of a pod"),
     ],
 )
 def test_cuts_are_witnesses(fabric: Fabric, flows: Sequence[Flow], subflows: int, expected: object) -> None:
-    """A cut counts flows in units only where they stay whole."""
+    """A cut counts flows in units only where they stay whole, or where they have too few subflows."""
     written = proven(fabric, flows, subflows)
     assert summary(written) == expected
-    assert all(cut["unit"] == 0 or subflows == 1 for cut in written["cuts"])
+    assert all(cut["unit"] == 0 or subflows == cut["subflows"] for cut in written["cuts"])
 
 
 def test_the_duals_of_the_fluid_optimum_are_a_witness_where_no_leaf_is_full() -> None:

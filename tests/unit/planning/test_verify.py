@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from controller.planning.verify import read, verify
+from controller.planning.verify import read, slowdowns_of, verify
 from tests.support.doc_pages import ROOT
 
 WHOLE = 1000
@@ -102,6 +102,43 @@ def test_whole_flows_are_counted_in_units(whole: dict[str, Any]) -> None:
     whole["cuts"][0]["unit"] = RATE
     whole["flows"][2]["max_subflows"] = 2
     assert "does not prove" in refusal(whole), "one may be split"
+
+
+def few_subflows(flows: int, spines: int) -> dict[str, Any]:
+    """Return a plan of flows of two subflows, each flow on two links of its own as far as there are enough links.
+
+    A flow fills two links; the claimed bound is the plan's worst slowdown."""
+    made = plan([flow(0, number, [(WHOLE // 2, 0), (WHOLE // 2, 1)], 2) for number in range(flows)], [])
+    first = len(made["links"])
+    for spine in range(2, spines):
+        made["links"] += [["l", f"s{spine}", RATE], [f"s{spine}", "m", RATE]]
+    up = [0, 1, *range(first, len(made["links"]), 2)]
+    down = [2, 3, *range(first + 1, len(made["links"]), 2)]
+    for number, of in enumerate(made["flows"]):
+        (_, _, _, target), nic = of["route"][0][1], 4 + 2 * number
+        made["links"][nic][2] = made["links"][target][2] = of["demand"][0][1] = 3 * RATE
+        pair = [(2 * number + part) % spines for part in (0, 1)]
+        of["route"] = [[WHOLE // 2, [nic, up[spine], down[spine], target]] for spine in pair]
+    worst = max(slowdowns_of(made | {"jobs": [{}]}))
+    made["jobs"] = [{"name": "job0", "slowdown": worst}]
+    made["cuts"] = [cut(made, 3 * RATE, tuple(up)) | {"subflows": 2}]
+    return made
+
+
+def test_flows_of_few_subflows_use_few_links() -> None:
+    """A flow has two of three links. When three flows have five links, two of the flows share three links."""
+    one = few_subflows(1, 3)
+    one["proofs"], one["proven"] = [proof(1, 1500, [0], 1)], 1
+    assert verify(one)[0].startswith("worst slowdown 1.5, at least 1.5 with any routes")
+    for wrong in ({"subflows": 3}, {"unit": 3 * RATE + 1}, {"unit": 0}, {"subflows": 1}, {"phases": [[0, 0, 0, 1]]}):
+        assert refusal(one | {"cuts": [one["cuts"][0] | wrong]})
+    one["flows"][0]["max_subflows"] = 3
+    assert "does not prove" in refusal(one)
+    three = few_subflows(3, 5)
+    three["proofs"] = [proof(1, 2000, [0], 1)]
+    assert "at least 2 with any routes" in verify(three)[0]
+    three["proofs"] = [proof(1, 2001, [0], 1)]
+    assert "does not prove" in refusal(three)
 
 
 def test_a_proof_for_one_job_says_nothing_of_the_second(split: dict[str, Any]) -> None:
