@@ -81,7 +81,7 @@ class _Model:
         self._share: list[list[Any]] = []
         """Number of flows on each path, by class and path."""
         self._there: list[list[Any]] = []
-        """Variable by class and path that is at least 1 if a flow of the class uses the path, and else 0."""
+        """Boolean by class and path, 1 if a flow uses the path. Where no boolean is needed it is that of ``_share``."""
         for of in self._classes:
             self._add(of)
         self._slowdown = self._slowdowns() if vector else None

@@ -214,6 +214,6 @@ def lost(streams: Mapping[Pair, Stream]) -> int:
 def excused(before: AllDrops, lab: Lab) -> int:
     """Return the packets that full queues of links and ports have dropped on a busy machine.
 
-    Such losses are allowed. Other packets may be lost only together with a packet of data in Open vSwitch."""
+    At most as many probes may be lost: together with a packet of data, Open vSwitch may drop a probe uncounted."""
     drops = drops_since(before, all_drops(lab))
     return drops.data + drops.probes + drops.late

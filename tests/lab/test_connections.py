@@ -104,7 +104,7 @@ def test_two_jobs_on_the_same_hosts_travel_apart_and_are_counted_apart(fabric: F
 def test_even_connections_from_any_port_use_every_spine(fabric: Fabric, tmp_path: Path) -> None:
     """Two connections per direction use two spines, and so double the speed: a link has half of a NIC's rate.
 
-    The job is registered at first without the trainers' connections, which the controller then ignores."""
+    At first another registration has the job's id, so the controller ignores the trainers' announcement."""
     lab, controller, client = fabric
     elements = 3 * ELEMENTS
     peers = [host.ip for host in lab.hosts]

@@ -168,7 +168,7 @@ def test_a_member_that_etcd_did_not_answer_learns_what_it_has_missed(tmp_path: P
 
 
 def test_a_member_claims_nothing_once_etcd_was_restored_from_a_snapshot(tmp_path: Path, prefix: str) -> None:
-    """The restored etcd names an earlier holder, which would claim a switch that still has its present holder."""
+    """The restored etcd names an earlier holder, which could claim a restarted switch beside the present holder."""
     with (
         running_etcd(tmp_path / "etcd") as etcd,
         begun(etcd.access, prefix, lambda: None) as store,

@@ -234,8 +234,8 @@ def main(folder: str, *kinds: str) -> None:
             while not Path(folder, kind).exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
         logging.info("%s ended", kind)
-    # DDP and FSDP models must be freed before the process group is destroyed, after a call such as the barrier.
-    # Otherwise the end of the program hangs one time in ten with PyTorch 2.13 and Gloo, even without Signalbox.
+    # Free the models before the process group. Otherwise, with PyTorch 2.13 and Gloo, the program hangs at its end one
+    # time in ten after a call such as the barrier, even without Signalbox.
     del given, iteration, job
     gc.collect()
     dist.barrier()
