@@ -81,7 +81,7 @@ class _Model:
         self._share: list[list[Any]] = []
         """Number of flows on each path, by class and path."""
         self._there: list[list[Any]] = []
-        """Boolean by class and path, 1 if a flow uses the path. Where no boolean is needed, the variable of ``_share``."""
+        """Boolean by class and path, 1 if a flow uses the path; the variable of ``_share`` where none is needed."""
         for of in self._classes:
             self._add(of)
         self._slowdown = self._slowdowns() if vector else None

@@ -86,9 +86,9 @@ def took_in(log: RankLog, window: Window) -> list[float]:
 
 
 def ratios(before: Sequence[float], disturbed: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """Return the largest mean of disturbed and of undisturbed iterations, each over the median of undisturbed means.
+    """Return the largest means of disturbed and of undisturbed iterations, divided by the median undisturbed mean.
 
-    The results are infinite when one of the three has too few iterations."""
+    The results are infinite when one of the three arguments has too few iterations."""
     usual = means(before) + means(after)
     if not (means(before) and means(disturbed) and means(after)):
         return float("inf"), float("inf")

@@ -60,7 +60,9 @@ def lengthen_queues(lab: Lab, queue_s: float) -> None:
 
 
 def _shape_anew(lab: Lab, lines: Callable[[str, float], Iterable[str]]) -> None:
-    """Run tc for each interface with one queue; ``lines`` returns its commands from interface and rate in Mbit/s."""
+    """Run tc for each interface with a single queue.
+
+    ``lines``: function that returns the commands of tc, given the interface and its rate in Mbit/s."""
     rates = {interface: mbps for cable in lab.links for interface, mbps in _ends(lab, cable)}
     for namespace in _namespaces(lab):
         plain = [q["dev"] for q in _qdiscs(namespace) if q["kind"] == "tbf" and q["dev"] in rates]

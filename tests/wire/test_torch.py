@@ -12,7 +12,7 @@ from tests.support.wire.control_stand_in import Running, running_api
 
 PROGRAM = "tests.support.torch.ranks"
 SLOW_IMPORTS = "torch._dynamo,torch.distributed.tensor.parallel,tests.support.torch.page"
-"""Modules that programs of the two ranks import, the first of them with the first optimizer."""
+"""Modules that the two ranks' programs import; the first module is imported with the first optimizer."""
 PARAMETERS = 4 * (20 * 20 + 20)
 COMPUTED_S = 0.3
 """Copy of the constant in tests/support/torch/ranks.py, which cannot be imported here."""
