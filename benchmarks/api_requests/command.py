@@ -46,7 +46,7 @@ _BAD_LINE = re.compile(rb"Traceback|\[error|\[critical|\"level\": ?\"(error|crit
 
 @dataclass
 class OfMethod:
-    """Answers of one method. ``worst_ms``: slowest call that waited for its answer; ``worst``: its number."""
+    """Answers of one method. ``worst_ms``: slowest call that waited for its answer; ``worst``: number of this call."""
 
     requests: int = 0
     codes: dict[str, int] = field(default_factory=dict)

@@ -165,7 +165,7 @@ def _published(folder: Path, fabric: Fabric) -> tuple[Setting, ...]:
 
 
 def _generated(fabric: Fabric, number: int) -> Setting:
-    """Return a generated setting: whole-leaf for an even number, the same workload fragmented for the next one."""
+    """Return a generated setting: a whole-leaf workload, or for an odd number the preceding workload fragmented."""
     placement = (Placement.WHOLE_LEAF, Placement.FRAGMENTED)[number % 2]
     pair = number // 2
     jobs, ring_size = 1 + pair % _MOST_JOBS, _RING_SIZES[pair % len(_RING_SIZES)]
