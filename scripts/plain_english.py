@@ -6,7 +6,7 @@
     scripts/plain_english.py --message FILE    a commit message, as the hook commit-msg gets it
 
 Prints ``file:line: what is wrong`` for each finding, and exits with status 1 when there is any. The rules are in
-docs/contributing.md, "Language"; ruff checks the form of docstrings besides (rules D).
+docs/contributing.md, "Language"; ruff also checks the form of docstrings (rules D).
 """
 
 import ast

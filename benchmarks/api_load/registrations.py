@@ -68,7 +68,7 @@ class Arrangement:
     controllers: Sequence[ControllerProcess]
     etcd: EtcdProcess | None = None
     singles: list[tuple[float, float]] = field(default_factory=list)
-    """Seconds until the answer, and until the flows are pinned, of each job that was registered by itself."""
+    """Seconds until the answer, and until the flows are pinned, of each job that was registered singly."""
     answers_s: list[float] = field(default_factory=list)
     batches: list[tuple[float, float]] = field(default_factory=list)
     """Seconds until the last answer, and until all flows are pinned, of each batch."""

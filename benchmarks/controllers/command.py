@@ -127,7 +127,7 @@ class Run:
         """Begin and end of each case in monotonic seconds."""
 
     def begin(self) -> None:
-        """Register the jobs that stay. Raises ``SignalboxError`` when the site does not come into order."""
+        """Register the jobs that stay. Raises ``SignalboxError`` when the site is not in order in time."""
         self._settle()
         for number, ring in enumerate(self._site.rings):
             self._registered(_spec(f"ring{number}", [host.ip for host in ring], MAX_LEASE_S))
@@ -243,7 +243,7 @@ class Run:
     def _register(self) -> None:
         """Register a job, deregister the oldest one, and wait until the rules of both are written and deleted.
 
-        Raises ``SignalboxError`` when the site does not come into order."""
+        Raises ``SignalboxError`` when the site is not in order in time."""
         self._count += 1
         name = f"case{self._count}"
         members = len(self._changes)

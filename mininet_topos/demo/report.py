@@ -86,7 +86,7 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Observations of the demo besides the ranks' logs.
+    """Observations of the demo in addition to the ranks' logs.
 
     ``cable``: the (leaf, spine) cable that was cut. ``leaf_of``: leaf name by host address. ``alarms``: alarms of the
     controller at the end."""

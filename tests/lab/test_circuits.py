@@ -1,4 +1,4 @@
-"""Jobs on emulated optical switches: wired side by side, mended after a fault, kept when the controller restarts."""
+"""Jobs on emulated optical switches: wired side by side, repaired after a fault, kept when the controller restarts."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""A controller that is killed, in the benchmark with several controllers: nothing is lost, and nobody else writes.
+"""A controller that is killed, in the benchmark with several controllers: nothing is lost, and no other one writes.
 
 The benchmark ``controllers`` makes many more faults. Its limits of time are not tested, because the machine may be
 busy."""

@@ -246,7 +246,7 @@ def test_only_the_active_controller_acknowledges_what_an_operator_changes(api: R
 
 
 def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
-    """The guard of the thread then stops the process: an API that nobody can reach must not look like a running one."""
+    """The guard of the thread then stops the process: an unreachable API must not look like a running one."""
 
     class Ended:
         async def wait_for_termination(self) -> None:

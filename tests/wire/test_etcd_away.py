@@ -1,4 +1,4 @@
-"""A controller whose etcd is away says so before anybody asks for a change."""
+"""A controller that loses its etcd raises an alarm at once, not only when a client requests a change."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def test_a_call_is_never_forwarded_twice(tmp_path: Path) -> None:
 
 
 def test_the_leader_sees_the_client_and_not_the_standby(tmp_path: Path) -> None:
-    """Nobody can name another client by header fields."""
+    """No client can pass itself off as another by header fields."""
     forged = [("x-signalbox-address", "192.0.2.9"), ("x-signalbox-port", "1"), ("x-signalbox-tls", "1")]
     with standby(tmp_path) as found, grpc.insecure_channel(found.addresses[0]) as channel, capture_logs() as lines:
         stub: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]

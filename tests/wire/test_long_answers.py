@@ -1,4 +1,4 @@
-"""Slow answers: others are answered meanwhile, an answer for many is made once, and a call ends by itself.
+"""Slow answers: others are answered meanwhile, one answer to many clients is encoded once, and a stuck call ends.
 
 The tests of deadlines include new methods."""
 

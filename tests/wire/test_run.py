@@ -56,7 +56,7 @@ def run(*words: str, **more: Any) -> tuple[int, str, str]:
 
 
 def test_the_job_of_a_spec_is_announced_while_its_command_runs(api: Running, tmp_path: Path) -> None:
-    """The option --job comes before the id in the file."""
+    """The option --job takes precedence over the id in the file."""
     file = tmp_path / "job.yaml"
     file.write_text(f"job_id: other\nhosts: [{H1}, {H2}]\ntransfers: [{{src: 0, dst: 1, bytes_per_iteration: 9}}]\n")
     with running("--spec", str(file), "--", *HOLD, address=api.addresses[0]) as process:
