@@ -16,7 +16,7 @@ readonly stamp=$venv/signalbox-setup
 readonly torch_venv=$root/.venv-torch
 readonly torch_cache=${XDG_CACHE_HOME:-${HOME:-$root/out}/.cache}/signalbox
 readonly mininet_package=/usr/lib/python3/dist-packages/mininet
-PATH=$PATH:/usr/sbin:/sbin # where Debian keeps ovs-vswitchd and ethtool, and a plain user's PATH does not look
+PATH=$PATH:/usr/sbin:/sbin # Debian's folders of ovs-vswitchd and ethtool, which are missing in a plain user's PATH
 
 say() { printf 'bootstrap: %s\n' "$*"; }
 
@@ -137,10 +137,10 @@ install_python_packages() {
     fingerprint >"$stamp"
 }
 
-# One environment for all checkouts of this machine that have the same lock and Python; .venv-torch is a link to it. It is
-# complete when it has the stamp. pip, because it looks where its own settings say; PyTorch's builds are not on the usual
-# index. Most of its files are never used: only what an import needs is compiled, and the import shows that the
-# installation works.
+# All checkouts of this machine with the same lock and Python share one environment; .venv-torch is a link to it. The
+# environment is complete when it has the stamp. pip installs PyTorch, because its builds are not on the usual index, and
+# pip's own settings name other indexes. An import compiles the few files that are used, and shows that the installation
+# works.
 install_torch() {
     local python made
     python=$("$venv/bin/python" -c 'import platform, sys; print(sys.base_prefix, sys.version, platform.machine())')
@@ -214,4 +214,4 @@ main() {
     [[ -z $libraries || -n ${SIGNALBOX_TORCH:-} ]] || install_torch
 }
 
-[[ ${BASH_SOURCE[0]} != "$0" ]] || main "$@" # its tests take single functions
+[[ ${BASH_SOURCE[0]} != "$0" ]] || main "$@" # tests source this file to call single functions
