@@ -1,4 +1,4 @@
-"""A member that is paused with the switches that it holds: they get another holder, and refuse it when it resumes."""
+"""A paused member: its switches get another holder, and refuse the member when it resumes."""
 
 import os
 import signal

@@ -75,8 +75,8 @@ PROGRAMS = ("vision", "language", "ring", "mesh", "named")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """Run the programs of the guide and every kind of program in the same two ranks.
 
-    In the same ranks, remains of one job would change the next announcement. The ranks continue to train when one of
-    them joins with wrong arguments, and when there is no controller."""
+    All programs share the ranks, so that remains of one job would show in the next announcement. The ranks continue to
+    train when one of them joins with wrong arguments, and when there is no controller."""
     folder, seen = tmp_path_factory.mktemp("ranks"), Seen([], [], [])
     register, deregister = JobRegistry.register, JobRegistry.deregister
 
