@@ -9,7 +9,7 @@ then those of gRPC, without this limit."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock, Thread, main_thread
+from threading import Event, Lock, Thread, main_thread
 from typing import Any
 
 import grpc
@@ -46,11 +46,12 @@ class Unary:
         """Return the answer of a call. Raises ``RpcError``, at most ``MARGIN_S`` seconds after the time-out."""
         if not main_thread().is_alive():
             return self._method(request, timeout=timeout, metadata=metadata)
-        answer = self.future(request, timeout=timeout, metadata=metadata)
+        answer, ended = self.future(request, timeout=timeout, metadata=metadata), Event()
+        answer.add_done_callback(lambda _: ended.set())
         try:
-            return answer.result(timeout=max(0.0, timeout) + MARGIN_S)
-        except grpc.FutureTimeoutError:
-            raise Overdue from None
+            if not ended.wait(max(0.0, timeout) + MARGIN_S):  # gRPC's own wait would end when the clock is changed
+                raise Overdue
+            return answer.result()
         finally:
             answer.cancel()
 

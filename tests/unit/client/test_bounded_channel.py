@@ -12,12 +12,11 @@ import grpc
 import pytest
 
 from signalbox.active_channel import HEALTH, SERVING
-from signalbox.bounded_channel import MARGIN_S
 from signalbox.client import Client
 from signalbox.errors import TooSlow
 from tests.support.waiting import DEADLINE_S
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 0.05
 
 
 class Answered:
@@ -37,15 +36,17 @@ class Answered:
 
 
 class Endless:
-    """Call that does not end. Waiting for it takes no time here."""
+    """Call that does not end."""
 
     def __init__(self) -> None:
-        self.waits: list[float | None] = []
         self.is_cancelled = False
 
     def result(self, timeout: float | None = None) -> bytes:
-        self.waits.append(timeout)
+        threading.Event().wait(timeout)
         raise grpc.FutureTimeoutError
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        pass
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -92,7 +93,6 @@ def test_a_call_and_the_end_of_a_client_are_not_waited_for_when_grpc_hangs(chann
         client.renew_lease("job", "token")
     [call] = channel.calls
     assert call.is_cancelled
-    assert all(wait is not None and wait <= TIMEOUT_S + MARGIN_S for wait in call.waits)
 
 
 AT_EXIT = """
