@@ -59,6 +59,7 @@ NAMES = ("one", "two", "another")
 """Names whose hashes make each member the first choice for some switch, so that each gets switches back."""
 NEXT = ("tests.support.wire.next_version", "serve")
 POLL_S = 0.1
+MOST_SHOWN = 20
 LEASE_S = 60.0
 """Lease in seconds of the jobs, whose owners call a member that is restarted."""
 CHANGES = {"flow_mods": f"OFPT_FLOW_MOD(?!.*:0x{COOKIE_MAGIC:x}ff)", "group_mods": "OFPT_GROUP_MOD"}
@@ -84,7 +85,8 @@ class Upgrade:
     scene: Scene
     jobs: dict[str, str]
     """Uid of the registration of each job before the upgrade."""
-    mods: dict[str, int] = field(default_factory=dict)
+    mods: dict[str, list[str]] = field(default_factory=dict)
+    """Messages that changed rules or groups, each with its bridge."""
 
     def missing(self) -> str:
         """Return a description of what is not in order yet, or an empty text."""
@@ -93,6 +95,8 @@ class Upgrade:
             held = {found.name: found.switches for found in scene.client.list_members()}
             if not settled(scene.client, scene.links):
                 return f"links and rules of {sum(held.values())} held switches"
+            if len(hosts := scene.client.get_fabric().hosts) < len(scene.lab.hosts):
+                return f"hosts; known are {len(hosts)}"
         except SignalboxError as error:
             return str(error)
         if not scene.all_pinned():
@@ -154,7 +158,7 @@ def run_upgrade(here: Upgrade, folder: Path) -> None:
     with Snoop(here.scene.lab, folder) as snoop:
         for turn, member in enumerate((*here.members[1:], here.members[0])):
             here.upgrade(member, turn)
-        here.mods = {name: snoop.count(pattern) for name, pattern in CHANGES.items()}
+        here.mods = {name: snoop.messages(pattern) for name, pattern in CHANGES.items()}
 
 
 def finish(here: Upgrade, folder: Path) -> dict[str, Any]:
@@ -164,7 +168,7 @@ def finish(here: Upgrade, folder: Path) -> dict[str, Any]:
     here.scene.training.stop()
     found = build_report(here.scene.events, streams, overflows, read_rank_logs(folder / RAW))
     members = {one.name: {"format": one.state_format, "switches": one.switches} for one in listed}
-    found |= {"members": members, "mods": here.mods}
+    found |= {"members": members, "mods": {what: len(messages) for what, messages in here.mods.items()}}
     return {**found, "broken": list(_broken(here, found, registered))}
 
 
@@ -176,9 +180,9 @@ def _broken(here: Upgrade, found: dict[str, Any], registered: dict[str, str]) ->
     for what in ("restarts", "arithmetic_errors", "iterations_lost"):
         if found["jobs"][what]:
             yield f"{what}: {found['jobs'][what]}"
-    for what, count in here.mods.items():
-        if count:
-            yield f"{what}: {count}"
+    for what, messages in here.mods.items():
+        if messages:
+            yield "\n".join((f"{what}: {len(messages)}", *messages[:MOST_SHOWN]))
     for job, uid in here.jobs.items():
         if registered.get(job) != uid:
             yield f"job {job} is {'registered again' if job in registered else 'lost'}"
@@ -230,10 +234,10 @@ def upgrade_of(
         probing = stack.enter_context(Probing(lab, lab.hosts, raw, PROBE_TOS))
         scene = Scene(lab, found[0].controller, client, training, probing, watch, close_s, quiet_s)
         here = Upgrade(found, scene, {})
-        with explained(found[0].controller, client):
-            wait_for(lambda: not here.missing(), "every job's pins", SETTLE_TIMEOUT_S, POLL_S)
         for pair in sorted(scene.announced() | scene.hashed()):
             probing.send(pair, WIDE_S)
+        with explained(found[0].controller, client):
+            wait_for(lambda: not here.missing(), "every host and every job's pins", SETTLE_TIMEOUT_S, POLL_S)
         here.jobs = here.registered()
         yield here
 

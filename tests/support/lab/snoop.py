@@ -28,4 +28,9 @@ class Snoop:
         self._stack.close()
 
     def count(self, kind: str) -> int:
-        return sum(len(re.findall(rf"^{kind}", path.read_text(), re.MULTILINE)) for path in self._files.values())
+        return len(self.messages(kind))
+
+    def messages(self, kind: str) -> list[str]:
+        """Return the first line of each message that begins with the pattern ``kind``, with its bridge."""
+        lines = ((bridge, line) for bridge, path in self._files.items() for line in path.read_text().splitlines())
+        return [f"{bridge}: {line}" for bridge, line in lines if re.match(kind, line)]
