@@ -27,6 +27,8 @@ MOST_CALLS = 8192
 """Largest number of concurrent calls and streams of each server. gRPC refuses more."""
 IDLE_MS = 300_000
 """Milliseconds after which a connection without calls is closed."""
+STOP_S = 2.0
+"""Seconds after the grace that gRPC may take to end the calls. A standby that takes over waits for its end."""
 SUMMARY_EVERY_S = 1.0
 """Seconds between summaries of the log lines that were left out."""
 
@@ -92,7 +94,8 @@ class Servers(ABC):
             await self._end()
         finally:
             summaries.cancel()
-            await asyncio.gather(*(server.stop(self._grace_s) for server in servers))
+            if stops := [asyncio.create_task(server.stop(self._grace_s)) for server in servers]:
+                await asyncio.wait(stops, timeout=self._grace_s + STOP_S)
 
     async def _listen(self, servers: list[grpc.aio.Server]) -> tuple[str, ...]:
         """Make the servers without starting them, and return the addresses for clients. Raises ``OSError``."""

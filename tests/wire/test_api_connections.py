@@ -2,12 +2,14 @@
 
 Malicious clients speak HTTP/2 in bytes."""
 
+import asyncio
 import gc
 import re
 import socket
 import stat
 import threading
 from contextlib import suppress
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -123,6 +125,22 @@ def test_a_file_that_is_no_socket_is_not_removed(tmp_path: Path) -> None:
 
 def test_a_taken_port_is_an_error_at_start(api: Running) -> None:
     refused(api.addresses[0], f"cannot listen on {api.addresses[0]}: Address already in use")
+
+
+def test_calls_that_grpc_does_not_end_hold_up_no_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
+    server_type: Any = import_module("grpc.aio._server").Server
+    shutting_down = server_type.stop
+
+    async def stop(server: Any, grace_s: float) -> None:
+        await shutting_down(server, grace_s)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(servers, "STOP_S", 0.01)
+    monkeypatch.setattr(server_type, "stop", stop)
+    with running_api() as api:
+        address = api.addresses[0]
+    with Client(address) as client, pytest.raises(Unreachable):
+        client.get_status()
 
 
 def test_stopping_a_server_that_never_started_is_nothing() -> None:
