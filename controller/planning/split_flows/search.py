@@ -100,7 +100,8 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Dra
             solution = solve_by_part(fewer, limits, bounds, known)
             if solution is not None:
                 found += [*(known if exact else []), *solution.drafts]
-                proven = stronger(proven, solution.proven)
+                # Bounds of fewer subflows do not hold for more subflows.
+                proven = stronger(proven, solution.proven) if subflows == most else proven
         except Exception:
             log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
             break

@@ -202,6 +202,12 @@ def test_plans_of_each_kind_of_fabric_are_confirmed(seed: int) -> None:
         assert max_subflows > 1 or verdict.gap == 0
 
 
+def test_bounds_of_fewer_subflows_are_not_claimed_for_more() -> None:
+    """The optimum with two subflows per flow, which the planner also tries, is larger than with three."""
+    instance = generate(201)
+    assert answer(instance, 3, LIMITS).bound <= least(Exact(instance), None) * (1 + Fraction(1, 10**6))
+
+
 def test_how_far_a_lower_slowdown_is_from_the_least() -> None:
     """Job 0 uses two links; job 1 shares the second link, or has the third to itself."""
     exact = Exact(two_leaves(3, across([0, 0, 0, 1])))
