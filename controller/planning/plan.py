@@ -31,7 +31,7 @@ from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId
 
 Certificate = Literal["optimal", "gap", "heuristic"]
-BOUNDING_SOLVERS = ("cpsat", "lp", "ilp")
+BOUNDING_SOLVERS = ("cpsat", "lp", "exact", "ilp")
 """Solvers that search for the optimum, and return a lower bound when they stop early."""
 _MOST_NAMED = 3
 """Largest number of flows that one sentence lists by name."""

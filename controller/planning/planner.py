@@ -7,8 +7,8 @@ the check is the plan.
    unloads the most loaded links.
 2. *edge-coloring*, *interval-cutting*: exact in closed form when all leaves are alike and all flows are equal, on two
    tiers or three. *aligned-cutting*: a closed form that starts from the running routes and makes few moves.
-3. *lp* when flows may be split, *local-search* and *cpsat* when all flows are whole. These solvers work for any fabric
-   and flows, and make few moves.
+3. *lp* and *exact* when flows may be split, *local-search* and *cpsat* when all flows are whole. These solvers work
+   for any fabric and flows, and make few moves.
 
 Some senders stripe the same number of bytes over each connection. A flow of such a sender becomes several *equal
 subflows*, each a whole flow to the planner (``signalbox.jobs.subflows``). Each further path of a flow costs switch
@@ -34,6 +34,7 @@ the workloads of arXiv 2503.05324. *First cycle*: after the first cycle of a cha
 - fewer subflows: 32 x 16, background begins, three subflows, cap of 10: 1.66, 1.55
 - coloured start of the fluid optimum: 2,000 flows in two subflows, 5 cables failed, background: 1.78, 1.33
 - relief: 8,000 whole flows, 64 x 32, background begins, cap of 256: first cycle 6.49, 6.09
+- exact optimum: 80 flows of unequal bytes in two subflows, 8 x 16: bound 1.13, 1.45; plan 1.48
 - equal subflows joined: published, a spine failed, each flow in 8 equal subflows: 3,072 paths, 440
 - whole flows first: 4,000 flows in 4 equal subflows, 64 x 32, a spine failed: 15,843 paths, 4,873"""
 

@@ -13,11 +13,12 @@ start from, the room of each link. Out: the amounts, the excess, and the prices 
 Proof (Lagrange duality): take link prices y >= 0, each divided over a job's phases. Then every routing has a link whose
 load is at least (sum over classes of flows * cheapest path) / (sum of y * capacity).
 
-GLOP solves the programmes, through OR-Tools' MathOpt (``Programme``)."""
+GLOP solves the programmes, and SCIP those with integers, through OR-Tools' MathOpt (``Programme``)."""
 
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import MappingProxyType
@@ -422,16 +423,18 @@ class Programme:
     def __init__(self) -> None:
         self._cost: list[float] = []
         self._upper: list[float] = []
+        self._integer: list[bool] = []
         self._row_lower: list[float] = []
         self._row_upper: list[float] = []
         self._rows: list[Ints] = []
         self._columns: list[Ints] = []
         self._values: list[Floats] = []
 
-    def variables(self, cost: Floats, upper: Floats) -> int:
+    def variables(self, cost: Floats, upper: Floats, *, integer: bool = False) -> int:
         first = len(self._cost)
         self._cost += cost.tolist()
         self._upper += upper.tolist()
+        self._integer += [integer] * len(cost)
         return first
 
     def constraints(self, lower: Floats, upper: Floats) -> int:
@@ -455,23 +458,49 @@ class Programme:
         result = self._solved(seconds)
         if result.termination.reason != result_pb2.TERMINATION_REASON_OPTIMAL:
             return None
-        values, duals = np.zeros(len(self._cost)), np.zeros(len(self._row_lower))
-        primal = result.solutions[0].primal_solution.variable_values
-        values[np.array(primal.ids, np.int64)] = primal.values
+        values, duals = self._values_of(result), np.zeros(len(self._row_lower))
         dual = result.solutions[0].dual_solution.dual_values
         duals[np.array(dual.ids, np.int64)] = dual.values
         return values, duals
 
-    def _solved(self, seconds: float) -> result_pb2.SolveResultProto:
+    def solve_integers(self, seconds: float, nodes: int) -> tuple[Floats | None, float]:
+        """Return the best values found, None if there are none, and a lower bound of the cost.
+
+        The bound is infinite when no values satisfy all constraints. ``nodes``: largest size of the search tree."""
+        if seconds <= 0:
+            return None, 0.0
+        parameters = parameters_pb2.SolveParametersProto(node_limit=nodes, threads=1)
+        parameters.gscip.bool_params["misc/catchctrlc"] = False
+        # In this thread, converting the result would lose a signal that arrived during the solve.
+        with ThreadPoolExecutor(1) as other:
+            solving = other.submit(self._solved, seconds, parameters_pb2.SOLVER_TYPE_GSCIP, parameters)
+            result = solving.result()
+        if result.termination.reason == result_pb2.TERMINATION_REASON_INFEASIBLE:
+            return None, math.inf
+        bound = result.termination.objective_bounds.dual_bound
+        return self._values_of(result) if result.solutions else None, max(0.0, bound)
+
+    def _values_of(self, result: result_pb2.SolveResultProto) -> Floats:
+        values = np.zeros(len(self._cost))
+        primal = result.solutions[0].primal_solution.variable_values
+        values[np.array(primal.ids, np.int64)] = primal.values
+        return values
+
+    def _solved(
+        self,
+        seconds: float,
+        solver_type: int = parameters_pb2.SOLVER_TYPE_GLOP,
+        parameters: parameters_pb2.SolveParametersProto | None = None,
+    ) -> result_pb2.SolveResultProto:
         """Solve through the layer below ``mathopt.solve``, because ``mathopt.solve`` makes an object per value.
 
         With 2,000 variables ``mathopt.solve`` takes 65 ms, the layer below 30 ms (OR-Tools 9.15)."""
-        parameters = parameters_pb2.SolveParametersProto()
+        parameters = parameters or parameters_pb2.SolveParametersProto()
         if math.isfinite(seconds):
             parameters.time_limit.FromTimedelta(timedelta(seconds=seconds))
         return solver.solve(
             self._model(),
-            parameters_pb2.SOLVER_TYPE_GLOP,
+            solver_type,
             parameters_pb2.SolverInitializerProto(),
             parameters,
             model_parameters_pb2.ModelSolveParametersProto(),
@@ -487,7 +516,7 @@ class Programme:
         model.variables.ids.extend(range(count))
         model.variables.lower_bounds.extend([0.0] * count)
         model.variables.upper_bounds.extend(self._upper)
-        model.variables.integers.extend([False] * count)
+        model.variables.integers.extend(self._integer)
         model.objective.linear_coefficients.ids.extend(range(count))
         model.objective.linear_coefficients.values.extend(self._cost)
         model.linear_constraints.ids.extend(range(len(self._row_lower)))

@@ -19,6 +19,8 @@ with whole flows, can give smaller slowdowns than the rounded optimum. When the 
 per flow are tried, down to whole flows. Near the bound of the worst slowdown only problems with few flows try this,
 because each number of subflows needs another search.
 
+At last ``exact`` looks for the optimum, or proves that there is nothing better.
+
 In: a problem, its bounds, candidates. Out: further candidates, and the lower bounds that are proven."""
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ from controller.planning.efficiency import (
 from controller.planning.plan import Draft, Drafts, best_first, draft, slowdowns_proven
 from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.slowdown_vector import slowdown_vector, stronger
+from controller.planning.split_flows import exact
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import Divider
 from controller.planning.split_flows.leaf_spine import peel
@@ -95,11 +98,11 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Dra
             if subflows == 1:
                 found += _whole(problem, fewer, limits, [*found, *drafts], kept)
                 break
-            exact = closed_forms.route(fewer, bounds) if subflows < most else None
-            known = [draft(problem, *exact)] if exact else drafts
+            closed = closed_forms.route(fewer, bounds) if subflows < most else None
+            known = [draft(problem, *closed)] if closed else drafts
             solution = solve_by_part(fewer, limits, bounds, known)
             if solution is not None:
-                found += [*(known if exact else []), *solution.drafts]
+                found += [*(known if closed else []), *solution.drafts]
                 # Bounds of fewer subflows do not hold for more subflows.
                 proven = stronger(proven, solution.proven) if subflows == most else proven
         except Exception:
@@ -107,17 +110,26 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Dra
             break
         within = (of for of in (*found, *drafts) if of.moves <= cap)
         best = best_first([kept, *within])[0].vector
-        near = best[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
-        if near or slowdowns_proven(best, proven) == len(best):
+        if _is_near(problem, best, proven) or slowdowns_proven(best, proven) == len(best):
             break
     try:
         least = best_first([*found, *drafts])[0]
+        missed = not slowdowns_proven(least.vector[:1], proven[:1]) and not _is_near(problem, least.vector, proven)
+        small = exact.solve(problem, limits, bounds, least) if missed else None
+        if small is not None:
+            found, proven = [*small.drafts, *found], stronger(proven, small.proven)
+            least = best_first([*found, *drafts])[0]
         if least.moves and fits(problem, limits, "fewer moves"):
             nearer = relieve(problem, limits, bounds, least.routes)
             found += [draft(problem, "lp", nearer)] if nearer else []
     except Exception:
         log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
     return Drafts(found, proven)
+
+
+def _is_near(problem: Problem, slowdowns: Sequence[float], proven: Sequence[float]) -> bool:
+    """Return whether the worst slowdown is near its bound, and there are too many flows to search on."""
+    return slowdowns[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
 
 
 def with_subflows(problem: Problem, most: int) -> Problem:
@@ -134,9 +146,9 @@ def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Dr
     bounds, best = slowdown_bounds(whole), best_first(drafts)[0]
     if not is_less(bounds.vector, best.vector):
         return []
-    exact = closed_forms.route(whole, bounds)
+    closed = closed_forms.route(whole, bounds)
     cheap = [draft(problem, "greedy", greedy.assign(whole, keep_current=False))]
-    cheap += [draft(problem, *exact)] if exact else []
+    cheap += [draft(problem, *closed)] if closed else []
     start = kept if all(len(route) == 1 for route in kept.routes.values()) else cheap[0]
     searched = whole_search.solve(whole, limits, bounds, best_first([start, *cheap])[0], start)
     return [*searched.drafts, *cheap]

@@ -61,7 +61,7 @@ BETWEEN_PODS = [flow("a", (leaf, host), (2 + leaf, host), RATE) for leaf in (1, 
         pytest.param(TWO_SPINES, across("abc"), 2, (3, 0, [(3, 1.5)]), id="a full cut, for every job across"),
         pytest.param(TWO_SPINES, across("aab"), 1, (1, 0, [(1, 2.0)]), id="either of two jobs must be slow"),
         pytest.param(
-            leaf_spine(2, 5, RATE / 2), across("abc"), 2, (0, 0, [(1, 1.333333)]), id="two flows on three links"
+            leaf_spine(2, 5, RATE / 2), across("abc"), 2, (1, 0, [(1, 1.333333)]), id="two flows on three links"
         ),
         pytest.param(
             leaf_spine(2, 4, RATE / 3), across("a"), 2, (1, 0, [(1, 1.5)]), id="one flow on two of four links"

@@ -20,7 +20,7 @@ from controller.planning.closed_forms import common_links_between, parts
 from controller.planning.efficiency import first_difference, job_slowdowns
 from controller.planning.plan import Drafts, draft
 from controller.planning.problem import Flow, PlanLimits, Problem, Routes, whole
-from controller.planning.split_flows import search
+from controller.planning.split_flows import exact, search
 from controller.planning.split_flows import search as split_search
 from controller.planning.split_flows.leaf_spine import aligned_cutting, peel
 from controller.planning.split_flows.lp import fits
@@ -247,7 +247,30 @@ def test_whole_flows_compete_where_split_ones_are_rounded_badly(
 ) -> None:
     assert planned(crowded).max_slowdown == pytest.approx(2.5 / 2)
     monkeypatch.setattr(split_search, "search_part", lambda *_: None)
+    monkeypatch.setattr(exact, "solve", lambda *_: None)
     assert planned(crowded).max_slowdown == pytest.approx(1.5)
+
+
+def test_the_best_routes_of_few_flows_are_found_where_the_fluid_optimum_is_rounded_badly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four links of capacity 1, 1, 2 and 3 can be equally full, although each flow has at most two subflows."""
+    cables = [
+        (1, 101, 1.0),
+        (1, 102, 2.0),
+        (1, 103, 3.0),
+        (1, 104, 1.0),
+        *((spine, 2, 9.0) for spine in range(101, 105)),
+    ]
+    flows = [
+        flow("a", (1, host), (2, host), [(0, size), (1, size / 2)]) for host, size in enumerate((1.0, 1.0, 1.0, 5.0))
+    ]
+    problem = problem_of(fabric_of(cables), split(flows, 2), nic_bps=10.0)
+    answer = planned(problem)
+    assert answer.max_slowdown == pytest.approx(8 / 7)
+    assert answer.solver == "exact"
+    monkeypatch.setattr(exact, "_MOST_COLUMNS", 15)
+    assert planned(problem).max_slowdown == pytest.approx(5 / 4), "too many flows and paths"
 
 
 def test_only_a_plan_that_is_cut_says_so_and_depends_on_the_time(
