@@ -34,11 +34,12 @@ from benchmarks.controllers.judge import (
     draw,
     is_restored,
     limits,
+    loses_openflow,
     rewrites,
     single,
 )
 from benchmarks.controllers.site import Member, Site, check, send_packets, site
-from benchmarks.controllers.trace import Step, steps_not_in_model
+from benchmarks.controllers.trace import Late, Step, steps_not_in_model
 from benchmarks.measures import report
 from controller.config import EtcdConfig
 from mininet_topos.probe.probing import Pair, Stream
@@ -125,6 +126,8 @@ class Run:
         self._count = 0
         self.windows: list[tuple[float, float]] = []
         """Begin and end of each case in monotonic seconds."""
+        self.late: list[Late] = []
+        """Members whose packets from or to the switches were lost, with the begin and end of the case."""
 
     def begin(self) -> None:
         """Register the jobs that stay. Raises ``SignalboxError`` when the site is not in order in time."""
@@ -176,7 +179,7 @@ class Run:
         if is_restored(case):
             for changes, first in zip(self._changes, acknowledged, strict=True):
                 changes.unknown.update(range(first, changes.number))
-        time.sleep(LATE_S if any(fault.what.endswith(("switches", "all")) for fault in case) else QUIET_S)
+        time.sleep(LATE_S if any(map(loses_openflow, case)) else QUIET_S)
         why = why or here.wait_settled()
         if why:
             _tell(f"not in order: {why}")
@@ -186,6 +189,7 @@ class Run:
         after = here.rules()
         changed = [f"- {rule}" for rule in sorted(before - after)] + [f"+ {rule}" for rule in sorted(after - before)]
         whose = {"leader": leader.name, "standby": standby.name}
+        self.late += [Late(whose[fault.who], start, end) for fault in case if loses_openflow(fault)]
         victims = {whose[fault.who] for fault in case if fault.replaces}
         outcome = self._outcome(case, victims, start, end, None if why else settled - mended, changed)
         return replace(outcome, jobs=[*outcome.jobs, *["a change of a job does not end"] * hung])
@@ -319,7 +323,7 @@ def main(
             if outcomes[-1].settled_s is None:
                 break  # later cases would only show the same
         streams, _ = here.probing.finish()
-        steps = steps_not_in_model(here.judge.seen, here.restarts, here.assigned)
+        steps = steps_not_in_model(here.judge.seen, here.restarts, here.assigned, run.late)
     found = [_complete(*each, streams, steps) for each in zip(outcomes, run.windows, strict=True)]
     lines = sum(len(broken(each, lease_s)) for each in found)
     for step in steps:

@@ -288,6 +288,11 @@ def is_restored(case: Case) -> bool:
     return any(fault.what == RESTORED for fault in case)
 
 
+def loses_openflow(fault: Fault) -> bool:
+    """Return whether packets between a member and the switches are lost."""
+    return fault.what.endswith((" switches", " all"))
+
+
 def rewrites(case: Case) -> bool:
     """Return whether switches restart in the case, so that rules are written, flows may move and packets are lost."""
     return any(fault.who == "Open vSwitch" for fault in case)

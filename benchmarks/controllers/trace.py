@@ -4,9 +4,12 @@ The input is the messages between switches and members as ``Judge`` has recorded
 and the assignments in etcd. The result is each step that the model forbids: a member that breaks a rule of claims or
 writes, or a switch that answers otherwise than the model's. The model's assertions about writers are checked as
 well.
+
+After a partition, TCP repeats lost packets before it sends newer ones, so a switch's answer may be recorded seconds
+after it was made. Such an answer is only checked for what is true at any earlier time.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,6 +31,14 @@ class Assigned(NamedTuple):
     generation: int
     holder: str
     process: str
+
+
+class Late(NamedTuple):
+    """Time during which answers of all switches to a member may be recorded late. Times are monotonic seconds."""
+
+    member: str
+    begins: float
+    ends: float
 
 
 class Step(NamedTuple):
@@ -58,8 +69,21 @@ class _Switch:
         """Return whether the switch refuses the id as older than its own (section 6.3.6: sign of the difference)."""
         return self.generation is not None and (generation - self.generation) % (1 << 64) >= 1 << 63
 
+    def find_claim(self, least: int, most: int, late: Collection[str]) -> None:
+        """Record the claim with a generation id in a range that the switch must have confirmed, if an answer is late.
 
-def steps_not_in_model(seen: Iterable[Seen], restarts: Iterable[float], assigned: Sequence[Assigned]) -> list[Step]:
+        ``late``: members whose answers may be recorded late."""
+        for member in self.connections.keys() & late:
+            connection = self.connections[member]
+            for xid, (role, generation) in list(connection.asked.items()):
+                if role == MASTER and least <= generation <= most and not self.is_stale(generation):
+                    list(_confirmed((role, generation), self, connection))
+                    connection.asked[xid] = NO_CHANGE, generation
+
+
+def steps_not_in_model(
+    seen: Iterable[Seen], restarts: Iterable[float], assigned: Sequence[Assigned], late: Collection[Late] = ()
+) -> list[Step]:
     """Return the steps that the model forbids. ``restarts``: times at which all switches restarted."""
     found = [Step(0.0, text) for text in _ambiguous(assigned)]
     holders = {(each.dpid, each.generation): each.holder for each in assigned}
@@ -76,7 +100,8 @@ def steps_not_in_model(seen: Iterable[Seen], restarts: Iterable[float], assigned
             switch.connections[message.member] = _Connection()
         elif connection := switch.connections.get(message.member):
             where = f"switch {message.dpid:#x}, {message.member}: "
-            found += [Step(message.at, where + text) for text in _step(message, switch, connection, holders)]
+            late_now = {each.member for each in late if each.begins <= message.at < each.ends}
+            found += [Step(message.at, where + text) for text in _step(message, switch, connection, holders, late_now)]
     return found
 
 
@@ -88,7 +113,11 @@ def _ambiguous(assigned: Sequence[Assigned]) -> Iterator[str]:
 
 
 def _step(
-    message: Seen, switch: _Switch, connection: _Connection, holders: Mapping[tuple[Dpid, int], str]
+    message: Seen,
+    switch: _Switch,
+    connection: _Connection,
+    holders: Mapping[tuple[Dpid, int], str],
+    late: Collection[str],
 ) -> Iterator[str]:
     """Update the state by one message, and yield a text for each rule of the model that the message breaks."""
     xid = xid_of(message.data)
@@ -97,7 +126,10 @@ def _step(
         return
     if message.data[1] == Type.ERROR:
         asked = connection.asked.pop(xid, None)
-        if asked and message.data[HEADER.size : HEADER.size + len(STALE)] == STALE and not switch.is_stale(asked[1]):
+        if asked is None or message.data[HEADER.size : HEADER.size + len(STALE)] != STALE:
+            return
+        switch.find_claim(asked[1] + 1, NO_GENERATION, late)
+        if not switch.is_stale(asked[1]):
             yield f"the switch refuses the generation id {asked[1]}, although it has {switch.generation}"
         return
     role, generation = ROLE.unpack_from(message.data, HEADER.size)
@@ -113,10 +145,15 @@ def _step(
     asked = connection.asked.pop(xid, None)
     if asked is None:
         yield "the switch answers a request for a role that no controller has made"
+    elif asked[0] == NO_CHANGE and message.member in late:
+        pass
     elif asked[0] == NO_CHANGE:
+        switch.find_claim(generation, generation, late)
         expected = connection.role, NO_GENERATION if switch.generation is None else switch.generation
         if (role, generation) != expected:
             yield (f"the switch reports {NAMES.get(role)} and {generation}, not {NAMES[expected[0]]} and {expected[1]}")
+    elif message.member in late and switch.is_stale(asked[1]):
+        connection.role, connection.has_claimed = SLAVE, asked[0] == MASTER and not connection.asked
     else:
         yield from _confirmed(asked, switch, connection)
 

@@ -16,6 +16,7 @@ from benchmarks.controllers.trace import (
     SLAVE,
     STALE,
     Assigned,
+    Late,
     steps_not_in_model,
 )
 from benchmarks.openflow_bytes import Type, message
@@ -34,8 +35,10 @@ class Record:
         self.now = 0.0
         self.xid = 0
 
-    def steps(self, assigned: list[Assigned] = ASSIGNED) -> list[str]:
-        return [step.what for step in steps_not_in_model(self.judge.seen, self.restarts, assigned)]
+    def steps(self, assigned: list[Assigned] = ASSIGNED, *late: str) -> list[str]:
+        """Return the steps that the model forbids. ``late``: members whose answers may be recorded late."""
+        always = [Late(member, 0.0, self.now + 1) for member in late]
+        return [step.what for step in steps_not_in_model(self.judge.seen, self.restarts, assigned, always)]
 
     def message(self, member: str, kind: Type, xid: int = 0, body: bytes = bytes(8)) -> Self:
         self.now += 1
@@ -162,3 +165,31 @@ def test_a_wrong_step_is_refused(then: Callable[[Record], object], why: str) -> 
 def test_two_holders_with_one_generation_id_are_refused() -> None:
     again = Assigned(LEAF, 8, "a", "a1")
     assert begun().steps([*ASSIGNED, again]) == ["switch 0x1: two holders have the generation id 8"]
+
+
+def test_a_claim_whose_answer_is_late_is_found_in_the_answer_to_another_member() -> None:
+    """The switch has confirmed b's claim before it answers a, and its answer to b is recorded at the end."""
+    record = begun()
+    claim = record.asks("b", MASTER, 8)
+    record.looks("a", SLAVE, 8).refuses("a", 7).answers("b", claim, MASTER, 8)
+    assert record.steps(ASSIGNED, "b") == []
+    assert record.steps() != []
+
+
+def test_an_answer_that_is_late_does_not_depose_a_newer_holder() -> None:
+    record = begun()
+    look, claim = record.asks("b", NO_CHANGE), record.asks("b", MASTER, 8)
+    record.role("a", MASTER, 9).answers("b", look, SLAVE, 7).answers("b", claim, MASTER, 8)
+    record.writes("a").writes("b", refused=True)
+    assert record.steps(ASSIGNED, "b") == []
+    assert record.steps() != []
+
+
+def test_a_write_of_a_former_holder_is_found_although_its_answers_are_late() -> None:
+    record = begun().role("b", MASTER, 8).writes("a")
+    assert record.steps(ASSIGNED, "a") == record.steps() != []
+
+
+def test_an_answer_that_never_was_true_is_found_although_other_answers_are_late() -> None:
+    record = begun().looks("b", SLAVE, 8)
+    assert record.steps(ASSIGNED, "a") == record.steps() != []
