@@ -333,7 +333,7 @@ def main(
         {"seed": seed, "cases": data},
         out / "controllers.json",
         as_json,
-        {"Controllers": data},
+        {"Controllers": [{name: _short(value) for name, value in row.items()} for row in data]},
         _summary(found, cases, lines, len(here.judge.seen), len(steps)),
     )
     if lines or steps or len(found) < len(cases):
@@ -348,6 +348,11 @@ def _row(outcome: Outcome, lease_s: float) -> dict[str, Any]:
         "case": _text(outcome.case),
         "broken": broken(outcome, lease_s),
     }
+
+
+def _short(value: Any) -> Any:
+    """Return the value for a cell of the table: of a list, the number of entries."""
+    return len(value) if isinstance(value, list | tuple) else value
 
 
 def _complete(
