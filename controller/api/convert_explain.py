@@ -220,10 +220,12 @@ def _cut_reason(found: JobAnalysis, cut: LeafCut, reached: float) -> str:
     flows = sum(job.flows for job in cut.jobs)
     others = [f"job '{job.job_id}'" for job in cut.jobs if job.job_id != found.job_id]
     mixed = f" (including those of {listed(others)})" if others else ""
-    verb, whole = "sends" if cut.direction == "out" else "receives", "" if spread else "whole "
+    verb, whole = "sends" if cut.direction == "out" else "receives", "" if spread or cut.max_subflows > 1 else "whole "
     sent = count(flows, f"{whole}flow", f"{whole}flows")
     if not spread and cut.subflows > flows:
         sent = f"{count(flows, 'flow', 'flows')} in {cut.subflows:,} subflows"
+    if not spread and cut.max_subflows > 1:
+        sent += f" of at most {cut.max_subflows} subflows"
     what = f"{cut.leaf} {verb} {sent}{mixed}"
     links = count(cut.links, "link", "links")
     if cut.other_leaf is None:

@@ -247,6 +247,7 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
         jobs=tuple(JobFlows(*item) for item in Counter(across.values()).most_common()),
         subflows=jobs[cut].total(),
         drained=drained,
+        max_subflows=int(cuts.most[cuts.cut == cut].max()),
     )
 
 

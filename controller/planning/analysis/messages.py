@@ -342,13 +342,15 @@ class LeafCut:
     fluid_slowdown: float
     """Load of the links if the flows of the cut were spread evenly over the links."""
     whole_slowdown: float
-    """Lower bound of the load of the most loaded link when flows that may not be split stay whole."""
+    """Lower bound of the load of the most loaded link when flows have at most as many subflows as they may."""
     jobs: tuple[JobFlows, ...]
     """Number of flows of each job, the job with the most flows first."""
     subflows: int
     """Number of subflows of the cut's flows: a flow that is planned as equal subflows counts once per subflow."""
     drained: int = 0
     """Number of working links, of the switches on this side of the cut, that an operator has taken out of service."""
+    max_subflows: int = 1
+    """Largest number of subflows into which a flow of the cut may be divided."""
 
     @property
     def slowdown(self) -> float:
