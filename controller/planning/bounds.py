@@ -11,7 +11,8 @@ when not every uplink of the first leaf leads to the second, and the flows of po
   flows.
 - Bound of whole flows: take m flows of at least d bit/s, from one phase per job so that their loads add up. These flows
   fill some link to at least the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and
-  flows this number is ceil(m/S)*d/c, which edge colouring reaches on a leaf-spine (König).
+  flows this number is ceil(m/S)*d/c, which edge colouring reaches on a leaf-spine (König). A flow of n*d bit/s or more
+  counts n times.
 - Bound of few subflows: take m flows of at least d bit/s, each in at most K subflows. They use at most m*K links of
   C, so some link has a load >= m*d / (sum of the m*K largest capacities in C). Flows and links of C that share
   subflows form groups. A group of f flows has at most f*(K-1) + 1 links, because each of its f*K subflows joins a flow
@@ -210,23 +211,27 @@ class Cuts:
             rows = np.flatnonzero((most <= subflows) & (self.bps > (subflows - 1) * self._slowest[self.cut]))
             bps = self.bps[rows]
             for size in _largest_sizes(bps):
-                counts = self._most_flows(group, rows[bps >= size], len(cut))
+                large = bps >= size
+                units = (bps[large] / size * (1 + _TIGHT)).astype(np.int64) if subflows == 1 else None
+                counts = self._most_flows(group, rows[large], len(cut), units)
                 some = np.flatnonzero(counts)
                 known, place = distinct(counts[some] * kinds + self._alike[cut[some]])
                 of = [flow_bound(key // kinds, size, self._capacities[key % kinds], subflows) for key in known.tolist()]
                 slowdowns[some] = np.maximum(slowdowns[some], np.array(of)[place])
         return slowdowns
 
-    def _most_flows(self, group: Ints, rows: Ints, groups: int) -> Ints:
-        """Return for each group of rows the number of ``rows`` in it.
+    def _most_flows(self, group: Ints, rows: Ints, groups: int, units: Ints | None) -> Ints:
+        """Return for each group of rows the number of ``rows`` in it; each counts ``units`` times, or once for None.
 
-        Each job counts with the phase that has the most rows, because flows of different phases do not add up."""
+        Each job counts with the phase that has the largest number, because flows of different phases do not add up."""
+        if units is not None and units.max(initial=1) == 1:
+            units = None
         if self._cells == self._jobs:
-            return np.bincount(group[rows], minlength=groups)
+            return np.bincount(group[rows], units, groups).astype(np.int64, copy=False)
         at, place = distinct(group[rows] * self._cells + self.cell[rows])
         of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
         first = np.flatnonzero(np.diff(of_group * self._jobs + of_job, prepend=-1))
-        largest = np.maximum.reduceat(np.bincount(place, minlength=len(at)), first) if len(first) else first
+        largest = np.maximum.reduceat(np.bincount(place, units, len(at)), first) if len(first) else first
         return np.bincount(of_group[first], largest, groups).astype(np.int64)
 
     def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:

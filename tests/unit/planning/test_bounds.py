@@ -67,6 +67,13 @@ def test_few_subflows_use_few_links(count: int, subflows: int, capacities: list[
     assert flow_bound(count, 1.0, capacities, 99) == pytest.approx(count / sum(capacities))
 
 
+def test_a_large_flow_counts_as_several_small_ones() -> None:
+    """Three flows are five times as large as the smallest one, rounded down, so that a link has three of these."""
+    flows = [flow("a", (1, host), (2, host), demand) for host, demand in enumerate((1.0, 1.0, 0.4301))]
+    bounds = slowdown_bounds(problem_of(leaf_spine(2, 2, 1.0), flows, nic_bps=9.0))
+    assert [bounds.fluid, bounds.worst] == pytest.approx([1.21505, 3 * 0.4301])
+
+
 def test_flows_that_may_have_more_subflows_do_not_hide_the_others() -> None:
     fabric = fabric_of([(leaf, spine, 1.0) for leaf in (1, 2) for spine in range(101, 107)])
     first, second = (replace(f, max_subflows=most) for f, most in zip(across("ab", 3.0), (2, 6), strict=True))
@@ -92,7 +99,8 @@ MIXED = [flow("a", (1, h), (2, h), bps) for h, bps in enumerate([1.0, 1.5, 2.5, 
 
 def test_mixed_demands_are_bounded_by_fluid_and_on_equal_links_in_steps_of_their_common_unit() -> None:
     fabric = fabric_of([(1, 101, 3.0), (1, 102, 1.0), (2, 101, 9.0), (2, 102, 9.0)])
-    assert slowdown_bounds(problem_of(fabric, MIXED, nic_bps=9.0)).worst == pytest.approx(5.5 / 4)
+    bounds = slowdown_bounds(problem_of(fabric, MIXED, nic_bps=9.0))
+    assert [bounds.fluid, bounds.worst] == pytest.approx([5.5 / 4, 1.5])
     slowed = problem_of(fabric, MIXED, nic_bps=9.0, background={link_between(fabric, 1, 101): 2.0})
     assert slowdown_bounds(slowed).fluid == pytest.approx(5.5 / 2)
     equal = slowdown_bounds(problem_of(leaf_spine(2, 2, 1.0), MIXED, nic_bps=9.0))
@@ -227,15 +235,15 @@ def test_without_contention_every_job_has_its_own_bound() -> None:
 
 
 def test_a_flow_that_leaves_no_room_for_another_has_a_link_of_its_own() -> None:
-    """Three links carry sizes 7, 7, 3, 3 and 3: 23 of 24 units at slowdown 8/7.
+    """Three links carry sizes 7, 7, 4, 4 and 4: 26 of 27 units at slowdown 9/7.
 
-    Three flows of 3 do not fit on the third link, and none fits on the links of the sevens."""
-    flows = [flow("a", (1, h), (2, h), size) for h, size in enumerate([7.0, 7.0, 3.0, 3.0, 3.0])]
+    Three flows of 4 do not fit on the third link, and none fits on the links of the sevens."""
+    flows = [flow("a", (1, h), (2, h), size) for h, size in enumerate([7.0, 7.0, 4.0, 4.0, 4.0])]
     problem = problem_of(leaf_spine(2, 3, 7.0), flows, nic_bps=7.0)
     bounds = slowdown_bounds(problem)
-    assert bounds.worst == pytest.approx(8 / 7)
-    assert slowdown_vector(bounds, PlanLimits()).slowdowns == pytest.approx((9 / 7,))
-    assert brute_force(problem)[0] == pytest.approx((9 / 7,))
+    assert bounds.worst == pytest.approx(9 / 7)
+    assert slowdown_vector(bounds, PlanLimits()).slowdowns == pytest.approx((11 / 7,))
+    assert brute_force(problem)[0] == pytest.approx((11 / 7,))
 
 
 def test_the_lexicographically_larger_one_of_two_bounds_holds() -> None:
