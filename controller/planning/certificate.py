@@ -21,6 +21,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +78,13 @@ def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, A
     form["searched"] = max(0, min(above, plan.slowdowns_proven) - form["proven"])
     verify(form)
     return form
+
+
+def with_own_bound(plan: Plan, form: dict[str, Any]) -> Plan:
+    """Return the plan with the bound that its proofs (``form``) show, if it is larger than the planner's bound."""
+    proven = max((proof["bound"] for proof in form["proofs"]), default=0) / form["denominator"]
+    bound = max(plan.bound, min(proven, plan.max_slowdown))
+    return replace(plan, bound=bound, integer_bound=max(bound, plan.integer_bound))
 
 
 def document(form: dict[str, Any]) -> str:

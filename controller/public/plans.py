@@ -14,7 +14,7 @@ from controller.planning.analysis.messages import AnalyseFailures, AnalyseJob, N
 from controller.planning.answers import same_inputs, solved
 from controller.planning.baselines import QUICK, Numbered
 from controller.planning.bounds import Bounds, slowdown_bounds
-from controller.planning.certificate import certificate, document
+from controller.planning.certificate import certificate, document, with_own_bound
 from controller.planning.efficiency import NextHops, hashed_links
 from controller.planning.greedy import PathChoices
 from controller.planning.plan import Drafts, GoalPlan, NoPlan, Plan, Planned, answered, decide, draft
@@ -55,4 +55,5 @@ __all__ = (
     "solved",
     "solver_within",
     "what_if_message",
+    "with_own_bound",
 )

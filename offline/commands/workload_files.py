@@ -106,7 +106,7 @@ def plan_file(
         _write_csv(export, known, problem, plan)
     if proof:
         with waiting("looking for proofs"):
-            _write_proof(proof, known.names, problem, plan)
+            plan = _write_proof(proof, known.names, problem, plan)
     found = _plan_report(scheme, known, options.striping, problem, plan)
     show(found, lambda: _summary(found, export), as_json)
     if found["unrouted"]:
@@ -308,17 +308,18 @@ def _write_csv(file: Path, known: Scenario, problem: Problem, plan: Plan) -> Non
                 rows.writerow((number, flow.job_id, *ends, subflow, share, names.path(flow.src_leaf, path)))
 
 
-def _write_proof(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
-    """Write the plan with its proofs.
+def _write_proof(file: Path, names: Names, problem: Problem, plan: Plan) -> Plan:
+    """Write the plan with its proofs, and return it with the bound that they show.
 
     Raises ``OSError``, and ``SignalboxError`` for a plan that cannot be written with its proofs."""
-    from controller.public.plans import certificate, document
+    from controller.public.plans import certificate, document, with_own_bound
 
     try:
-        text = document(certificate(problem, plan, names))
+        form = certificate(problem, plan, names)
     except ValueError as error:
         raise SignalboxError(f"{file} is not written: {error}") from None
-    file.write_text(text, encoding="utf-8")
+    file.write_text(document(form), encoding="utf-8")
+    return with_own_bound(plan, form)
 
 
 def _rounded(slowdown: float) -> float:

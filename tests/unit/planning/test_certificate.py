@@ -10,7 +10,7 @@ import pytest
 
 from controller.fabric.topology import Fabric
 from controller.planning.analysis.messages import FabricNames
-from controller.planning.certificate import certificate
+from controller.planning.certificate import certificate, with_own_bound
 from controller.planning.problem import Flow
 from controller.planning.verify import verify
 from tests.support.planning.fabrics import (
@@ -98,6 +98,10 @@ def test_a_plan_far_from_the_best_one_has_a_proof_of_the_worst_slowdown(subflows
     written = certificate(problem, planned(problem, replace(EXACT, max_moves=0)), FabricNames(leaf_spine(2, 2)))
     verify(written)
     assert summary(written) == (0, 0, [(1, 2.0)])
+    unbounded = replace(planned(problem, replace(EXACT, max_moves=0)), bound=1.0, integer_bound=1.0)
+    bounded = with_own_bound(unbounded, written)
+    assert [bounded.bound, bounded.integer_bound] == pytest.approx([2.0, 2.0])
+    assert with_own_bound(replace(unbounded, bound=3.0), written).bound == 3.0
 
 
 def test_flows_without_a_path_are_left_out() -> None:
