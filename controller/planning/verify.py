@@ -197,7 +197,9 @@ class Cut:
         if flows * unit >= sum(rooms[: flows * self._most]):
             return True
         short = unit - (self._most - 1) * rooms[0]
-        largest = -(-rooms[0] // short) - 1 if short > 0 else flows
+        if short <= 0:  # a group of any size has room for its flows
+            return False
+        largest = int(-(-rooms[0] // short)) - 1
         return flows * (self._most - 1) - (-flows // largest) > len(rooms)
 
 

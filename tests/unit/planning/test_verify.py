@@ -134,6 +134,13 @@ def test_flows_of_few_subflows_use_few_links() -> None:
         assert refusal(one | {"cuts": [one["cuts"][0] | wrong]})
     one["flows"][0]["max_subflows"] = 3
     assert "does not prove" in refusal(one)
+    wide = few_subflows(1, 2)
+    wide["flows"][0]["route"][0][0], wide["flows"][0]["route"][1][0] = 900, 100
+    wide["jobs"][0]["slowdown"], wide["cuts"][0]["subflows"] = 2700, 3
+    wide["proofs"] = [proof(1, 1500, [0], 1)]
+    assert "at least 1.5 with any routes" in verify(wide)[0]
+    wide["proofs"] = [proof(1, 1501, [0], 1)]
+    assert "does not prove" in refusal(wide), "a flow may have more subflows than there are links"
     three = few_subflows(3, 5)
     three["proofs"] = [proof(1, 2000, [0], 1)]
     assert "at least 2 with any routes" in verify(three)[0]
