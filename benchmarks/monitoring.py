@@ -122,7 +122,7 @@ def prometheus(folder: Path, target: str, interval: str, alertmanager: str | Non
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Notification:
     """Notification of an alert that a receiver got. ``at``: monotonic seconds. ``status``: firing or resolved."""
 
     at: float
@@ -136,15 +136,15 @@ class Told:
 
 
 @contextmanager
-def receiver() -> Iterator[tuple[str, Sequence[Told]]]:
+def receiver() -> Iterator[tuple[str, Sequence[Notification]]]:
     """Run a receiver of notifications; yield its address, and the list to which it adds the notifications."""
-    seen: list[Told] = []
+    seen: list[Notification] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             now = time.monotonic()
-            seen.extend(Told(now, message["receiver"], a["labels"], a["status"]) for a in message["alerts"])
+            seen.extend(Notification(now, message["receiver"], a["labels"], a["status"]) for a in message["alerts"])
             self.send_response(200)
             self.end_headers()
 

@@ -195,7 +195,7 @@ class Outbox:
         return command
 
 
-def dealt_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
+def round_robin_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
     """Return a plan that keeps every route; flows without a route are assigned their candidate paths in turn."""
     turns = count()
     routes: dict[FlowId, Route] = {}
@@ -221,9 +221,9 @@ def dealt_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
     )
 
 
-def dealing_worker(put: Put, on_crash: OnCrash) -> PlanningWorker:
-    """Return a worker that plans with ``dealt_plan``; it runs in the planning process."""
-    vars(answers)["plan"], vars(answers)["baseline_slowdowns"] = dealt_plan, lambda *_: {}
+def round_robin_worker(put: Put, on_crash: OnCrash) -> PlanningWorker:
+    """Return a worker that plans with ``round_robin_plan``; it runs in the planning process."""
+    vars(answers)["plan"], vars(answers)["baseline_slowdowns"] = round_robin_plan, lambda *_: {}
     return PlanningWorker(put, on_crash)
 
 
@@ -248,7 +248,7 @@ def main(
         replace_switches(fabric)
     elif fabric:
         vars(alone)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric)), Outbox
-    make = partial(PlanningProcess, make=dealing_worker) if fabric else None
+    make = partial(PlanningProcess, make=round_robin_worker) if fabric else None
     try:
         status = serve.serve(load(config), stand_by=standby, make_planner=make)
     finally:

@@ -97,24 +97,24 @@ class Dead:
         return cls(groups, pins)
 
 
-class Left(NamedTuple):
+class Removal(NamedTuple):
     """Times at which the last group-mod that removed lost next hops was sent and confirmed."""
 
     sent: float
     confirmed: float
 
 
-def left_alone(dead: Dead, changes: Iterable[Change]) -> Left | None:
+def hops_removed(dead: Dead, changes: Iterable[Change]) -> Removal | None:
     """Return when the last group stopped using lost next hops; None until all its changes are confirmed."""
     groups = dict(dead.groups)
-    left: list[Left] = []
+    removals: list[Removal] = []
     for change in changes:
         if isinstance(change.what, GroupChange) and change.confirmed is not None:
             gone = groups.get((change.dpid, change.what.group_id))
             if gone is not None and not gone & set(change.what.ports):
                 del groups[change.dpid, change.what.group_id]
-                left.append(Left(change.sent, change.confirmed))
-    return Left(*map(max, zip(*left, strict=True))) if left and not groups else None
+                removals.append(Removal(change.sent, change.confirmed))
+    return Removal(*map(max, zip(*removals, strict=True))) if removals and not groups else None
 
 
 def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
@@ -138,9 +138,9 @@ class Repair(NamedTuple):
     seen: float
     """Time at which the controller received the first port-status."""
     sent_s: float
-    """Seconds from ``seen`` until the last group-mod was sent (``left_alone``)."""
+    """Seconds from ``seen`` until the last group-mod was sent (``hops_removed``)."""
     groups_s: float
-    """Seconds from ``seen`` until the last group-mod was confirmed (``left_alone``)."""
+    """Seconds from ``seen`` until the last group-mod was confirmed (``hops_removed``)."""
     routes_s: float | None
     """Seconds from ``seen`` until the last pin was moved; None when ``moved`` returns None."""
 
@@ -152,11 +152,13 @@ def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: i
     ends = {end for cable in cuts for end in cable}
     seen = [status.at for status in observed.ports[from_port:] if status.deleted and (status.dpid, status.port) in ends]
     changes = observed.changes[from_change:]
-    left = left_alone(dead, changes)
-    if not seen or left is None:
+    removal = hops_removed(dead, changes)
+    if not seen or removal is None:
         return None
     first, routes_at = min(seen), moved(dead, changes)
-    return Repair(first, left.sent - first, left.confirmed - first, None if routes_at is None else routes_at - first)
+    return Repair(
+        first, removal.sent - first, removal.confirmed - first, None if routes_at is None else routes_at - first
+    )
 
 
 # ---- figures of a run

@@ -64,7 +64,7 @@ class SwitchState:
     open: list[Change] = field(default_factory=list)
     barriers: dict[int, list[Change]] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
-    told: dict[int, float] = field(default_factory=dict)
+    read_at: dict[int, float] = field(default_factory=dict)
     connected: float | None = None
 
     def uses(self, switch_of_address: Mapping[int, Dpid]) -> Iterator[tuple[Dpid, int, GroupChange]]:
@@ -129,7 +129,7 @@ class Observed:
         elif kind == Type.MULTIPART_REPLY:
             body, flags = struct.unpack_from("!HH", data, 8)
             if not flags & MORE and switch.asked.pop(xid, None) == body:
-                switch.told[body] = at
+                switch.read_at[body] = at
 
     def _connected(self, at: float, switch: SwitchState) -> None:
         """Begin a new connection; the open requests of the old one are lost."""
@@ -139,7 +139,7 @@ class Observed:
         switch.open = []
         switch.barriers.clear()
         switch.asked.clear()
-        switch.told.clear()
+        switch.read_at.clear()
 
     def _changed(self, switch: SwitchState, change: Change) -> None:
         switch.open.append(change)
@@ -181,8 +181,8 @@ class Observed:
 
     def read_back(self, since: float) -> float | None:
         """Return when the last switch had sent all flows and groups after ``since``; None while some have not."""
-        told = [switch.told.get(body, 0.0) for switch in self.switches.values() for body in READ_BACK]
-        return max(told) if min(told) >= since else None
+        read_at = [switch.read_at.get(body, 0.0) for switch in self.switches.values() for body in READ_BACK]
+        return max(read_at) if min(read_at) >= since else None
 
     def ports_towards(self, switch_of_address: Mapping[int, Dpid]) -> dict[tuple[Dpid, Dpid], set[PortNo]]:
         """Return the ports that packets may leave by, for each (switch, destination)."""

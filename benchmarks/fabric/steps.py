@@ -192,7 +192,7 @@ def silent_loss(run: Run) -> None:
     found: list[float] = []
 
     def noticed() -> bool:
-        left = figures.left_alone(dead, run.observed.changes[known:])
+        left = figures.hops_removed(dead, run.observed.changes[known:])
         found[:] = [left.confirmed] if left is not None else []
         return bool(found)
 

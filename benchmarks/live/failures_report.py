@@ -41,8 +41,8 @@ def build_report(
     events: Sequence[Event], streams: Mapping[Pair, Stream], overflows: int, logs: Sequence[RankLog]
 ) -> dict[str, Any]:
     """Return the content of ``failures.json``: every event with every pair, and the figures of the jobs."""
-    told = [_event(event, streams, logs) for event in events]
-    return {"summary": _summary(told), "jobs": _jobs(logs), "late_probes": overflows, "events": told}
+    described = [_event(event, streams, logs) for event in events]
+    return {"summary": _summary(described), "jobs": _jobs(logs), "late_probes": overflows, "events": described}
 
 
 def _event(event: Event, streams: Mapping[Pair, Stream], logs: Sequence[RankLog]) -> dict[str, Any]:
@@ -91,12 +91,12 @@ def _silence(logs: Iterable[RankLog], receivers: set[str], event: Event) -> floa
     )
 
 
-def _summary(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _summary(described: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each kind of event, in the order of their first occurrence."""
-    kinds = dict.fromkeys(event["what"] for event in told)
+    kinds = dict.fromkeys(event["what"] for event in described)
     rows = []
     for kind in kinds:
-        same = [event for event in told if event["what"] == kind]
+        same = [event for event in described if event["what"] == kind]
         rows.append(
             {
                 "what": kind,

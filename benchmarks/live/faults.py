@@ -138,7 +138,7 @@ def scene(folder: Path) -> Iterator[Operator]:
         training = Training(
             lab, ring_jobs(lab), ELEMENTS, controller.address, folder / "ports", folder / "raw", STALL_S
         )
-        receivers, told = stack.enter_context(receiver())
+        receivers, notifications = stack.enter_context(receiver())
         manager = stack.enter_context(alertmanager(folder, receivers))
         target = f"127.0.0.1:{metrics}"
         asked = stack.enter_context(prometheus(folder, target, INTERVAL, manager))
@@ -147,7 +147,7 @@ def scene(folder: Path) -> Iterator[Operator]:
         log = AlertLog(asked)
         stack.enter_context(background(log.follow))
         site = Site(lab, controller, client, between, second, state, folder)
-        operator = Operator(site, target, log, told)
+        operator = Operator(site, target, log, notifications)
         wait_for(lambda: all_well(operator, links), "a plan, and no alarm", ORDER_S)
         yield operator
 

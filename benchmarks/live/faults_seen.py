@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.live.faults_made import Alert, Fault, Series, Site
-from benchmarks.monitoring import Prometheus, Told, get, rules
+from benchmarks.monitoring import Notification, Prometheus, get, rules
 from signalbox.mapping import word_in
 from signalbox.words import AlarmKind
 
@@ -93,10 +93,10 @@ class AlertLog:
 class Operator:
     """Operator who makes and repairs faults, and watches the controller's reports of them."""
 
-    def __init__(self, site: Site, metrics: str, alerts: AlertLog, told: Sequence[Told]) -> None:
+    def __init__(self, site: Site, metrics: str, alerts: AlertLog, notifications: Sequence[Notification]) -> None:
         self.site = site
         self.alerts = alerts
-        self.told = told
+        self.notifications = notifications
         self._metrics = metrics
         self._for_s = {rule["alert"]: _seconds(rule.get("for", "0s")) for rule in rules("alerts.yml")}
         self._keep_s = {rule["alert"]: _seconds(rule.get("keep_firing_for", "0s")) for rule in rules("alerts.yml")}
@@ -214,8 +214,8 @@ class Operator:
             first_times(named_at + limit_s + PATIENCE_S, lambda: self._fired(alert, since))  # noqa: B023
             row: dict[str, Any] = {"alert": alert.name, "labels": dict(alert.labels), "for": for_s}
             seen.alerts.append(row)
-            episode, told = self._episode(alert, since), self._told(alert, "firing", since)
-            if episode is None or episode.firing is None or told is None:
+            episode, notified_at = self._episode(alert, since), self._notified_at(alert, "firing", since)
+            if episode is None or episode.firing is None or notified_at is None:
                 what = (
                     "never pending" if episode is None else "never fired" if episode.firing is None else "not notified"
                 )
@@ -223,9 +223,11 @@ class Operator:
                 continue
             row["pending"] = episode.pending - named_at
             row["fired"] = episode.firing - named_at
-            row["told"] = told - named_at
-            if told - named_at > limit_s:
-                seen.findings.append(f"{alert.name}: notified after {told - named_at:.1f} s, later than {limit_s:g} s")
+            row["told"] = notified_at - named_at
+            if notified_at - named_at > limit_s:
+                seen.findings.append(
+                    f"{alert.name}: notified after {notified_at - named_at:.1f} s, later than {limit_s:g} s"
+                )
             if episode.firing - episode.pending < for_s - 1:
                 seen.findings.append(f"{alert.name}: fired before its time")
 
@@ -237,8 +239,8 @@ class Operator:
             if "told" not in row or bool(alert.holds_s) is not lasting:
                 continue
             limit_s = alert.holds_s + self._keep_s[alert.name] + ALERT_SLACK_S
-            first_times(gone_at + limit_s + PATIENCE_S, lambda: self._told(alert, "resolved", since) is not None)  # noqa: B023
-            resolved = self._told(alert, "resolved", since)
+            first_times(gone_at + limit_s + PATIENCE_S, lambda: self._notified_at(alert, "resolved", since) is not None)  # noqa: B023
+            resolved = self._notified_at(alert, "resolved", since)
             row["resolved"] = None if resolved is None else resolved - gone_at
             if resolved is None or resolved - gone_at > limit_s:
                 how = "never" if resolved is None else f"after {resolved - gone_at:.1f} s, later than {limit_s:g} s"
@@ -247,15 +249,15 @@ class Operator:
     def _fired(self, alert: Alert, since: float) -> bool:
         """Return whether the alert fired in Prometheus and the receiver was notified, in either order."""
         episode = self._episode(alert, since)
-        return bool(episode and episode.firing) and self._told(alert, "firing", since) is not None
+        return bool(episode and episode.firing) and self._notified_at(alert, "firing", since) is not None
 
     def _episode(self, alert: Alert, since: float) -> Episode | None:
         found = (e for e in self.alerts.episodes if e.pending >= since and _is(alert, e.labels))
         return next(found, None)
 
-    def _told(self, alert: Alert, status: str, since: float) -> float | None:
-        told = (one for one in tuple(self.told) if one.at >= since and one.status == status)
-        return next((one.at for one in told if _is(alert, one.labels)), None)
+    def _notified_at(self, alert: Alert, status: str, since: float) -> float | None:
+        found = (one for one in tuple(self.notifications) if one.at >= since and one.status == status)
+        return next((one.at for one in found if _is(alert, one.labels)), None)
 
 
 def _is(alert: Alert, labels: Mapping[str, str]) -> bool:

@@ -95,14 +95,14 @@ def ratios(before: Sequence[float], disturbed: Sequence[float], after: Sequence[
     return max(means(disturbed)) / median(usual), max(usual) / median(usual)
 
 
-def changed(paths: Paths, told: Sequence[Paths]) -> tuple[int, int]:
+def changed(paths: Paths, published: Sequence[Paths]) -> tuple[int, int]:
     """Return how often a pair changed its path, and how often a pair lost its pin.
 
-    ``paths``: paths at the start. ``told``: the published changes, in order.
+    ``paths``: paths at the start. ``published``: the published changes, in order.
 
     A pair that is unpinned and pinned to the same path again has not moved."""
     now, last, moved, unpinned = dict(paths), dict(paths), 0, 0
-    for change in told:
+    for change in published:
         for pair, path in change.items():
             moved += bool(path) and path != last.get(pair)
             unpinned += not path and bool(now.get(pair))

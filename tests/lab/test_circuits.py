@@ -156,11 +156,11 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
     # The controller is killed: switches keep forwarding, and the next controller finds everything unchanged.
     controller.kill()
     wait_for(goes_on(tmp_path, "first"), "iterations without a controller")
-    held = held_by(lab)
+    held = optical_rules(lab)
     controller.start()
     wait_for(lambda: controller.ready(client), "the controller")
     wait_for(lambda: {each.state for each in client.list_jobs()} == {pb.JOB_STATE_PINNED}, "pins")
-    assert held_by(lab) == held
+    assert optical_rules(lab) == held
     wait_for(goes_on(tmp_path, "second"), "iterations of both")
     for training in (first, second):
         training.stop()
@@ -168,7 +168,7 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
     wait_for(lambda: not client.list_jobs(), "both jobs to be released")
 
 
-def held_by(lab: Lab) -> dict[str, set[str]]:
+def optical_rules(lab: Lab) -> dict[str, set[str]]:
     """Return the rules of the optical switches, as Open vSwitch reports them."""
     found = {}
     for switch in lab.switches:

@@ -106,7 +106,7 @@ class OpticalFabric(FakeFabric):
         return self.loop.extension
 
     @property
-    def told_optical(self) -> Mapping[Dpid, OpticalStatus]:
+    def published_optical(self) -> Mapping[Dpid, OpticalStatus]:
         """Published status of the optical switches."""
         found = {dpid: each for dpid, each in self.status.extension.switches.items() if isinstance(each, OpticalStatus)}
         assert found.keys() == self.status.extension.switches.keys()

@@ -130,7 +130,10 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
         named = (round(came_s - began_s, 1) for came_s, answer in answers if names(batch.announced, answer))
         for job in jobs:
             of_first = {"asked": asked, "named_s": next(named, None)} if job is jobs[0] else {"asked": False}
-            yield job, {"announced": batch.announced, "moves": moves(looks), **said(job, looks, began_s), **of_first}
+            yield (
+                job,
+                {"announced": batch.announced, "moves": moves(looks), **figures_of(job, looks, began_s), **of_first},
+            )
         stage.wait(stage.now_s + (REST_S if stage.planned else 0.0))
 
 
@@ -153,7 +156,7 @@ def _begin(stage: Stage, batch: Batch, number: int, hosts: tuple[Host, ...]) -> 
 # ---- what the controller reported
 
 
-def said(job: LibraryJob, looks: Sequence[Look], began_s: float) -> dict[str, Any]:
+def figures_of(job: LibraryJob, looks: Sequence[Look], began_s: float) -> dict[str, Any]:
     """Return figures of what the controller reported on a job; times are seconds after the job began.
 
     The figures are the times of the first counters and of the first difference, the number of ``Look``s with an alarm,

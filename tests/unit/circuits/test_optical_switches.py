@@ -217,7 +217,7 @@ def test_what_optical_switches_connect_is_told_also_while_they_are_away() -> Non
     fabric = OpticalFabric(4, 2)
     fabric.start(late=[Dpid(0x102)])
     fabric.run(3)
-    first, second = fabric.told_optical[Dpid(0x101)], fabric.told_optical[Dpid(0x102)]
+    first, second = fabric.published_optical[Dpid(0x101)], fabric.published_optical[Dpid(0x102)]
     assert (first.name, first.connected, [fibre.up for fibre in first.fibres]) == ("optical1", True, [True] * 4)
     assert (second.name, second.connected, [fibre.up for fibre in second.fibres]) == ("0x102", False, [False] * 4)
     assert [fibre.interface for fibre in first.fibres] == [ref(n, 2) for n in range(1, 5)]
@@ -232,17 +232,17 @@ def test_what_optical_switches_connect_is_told_also_while_they_are_away() -> Non
     fabric.lose(Dpid(0x101))
     fabric.run(1)
     assert told(fabric) == fabric.circuits, "also while a switch is away"
-    assert not any(fibre.up for fibre in fabric.told_optical[Dpid(0x101)].fibres)
-    assert fabric.told_optical[Dpid(0x102)] is optical[Dpid(0x102)]
+    assert not any(fibre.up for fibre in fabric.published_optical[Dpid(0x101)].fibres)
+    assert fabric.published_optical[Dpid(0x102)] is optical[Dpid(0x102)]
     fabric.set_carrier(2, 3, up=False)
     fabric.run(1)
-    assert [fibre.port for fibre in fabric.told_optical[Dpid(0x102)].fibres if not fibre.up] == [2]
+    assert [fibre.port for fibre in fabric.published_optical[Dpid(0x102)].fibres if not fibre.up] == [2]
 
 
 def told(fabric: OpticalFabric) -> dict[tuple[int, int], tuple[int, int]]:
     """Return the circuits that the optical switches publish: receiving interface by sending interface."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
-    for optical in fabric.told_optical.values():
+    for optical in fabric.published_optical.values():
         at = {fibre.port: (int(fibre.interface.dpid), int(fibre.interface.port)) for fibre in optical.fibres}
         found |= {at[fibre.port]: at[fibre.out_port] for fibre in optical.fibres if fibre.out_port}
     return found
