@@ -55,7 +55,7 @@ def no_parts(names: Collection[str], cabling: Cabling, optical: Mapping[Dpid, st
             _, example = cabling.fibres[switches[name]][0]
             found[name] = (
                 f"{shown} is an optical switch: {_DRAINABLE}; signalbox what-if takes interfaces at it, such as "
-                f"{fabric.name(example.dpid)}:{example.port}"
+                f"{fabric.port_name(example)}"
             )
         elif name in circuits:
             found[name] = (

@@ -254,22 +254,22 @@ def _dark_interfaces(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabr
             yield Alarm(AlarmKind.INTERFACE_DARK, f"{switch.name}:{at.port}", {"why": no_light})
     why = {}
     for src, dst in sorted(fibres.silent):
-        there = _port_name(fabric, dst)
+        there = fabric.port_name(dst)
         why[src] = (
             f"sends into a circuit to {there}, where no probes arrive"
             if (src, dst) in circuits.missing
             else f"sent into a circuit to {there}, where no probes arrived"
         )
     for src, dst in fibres.misrouted.items():
-        why[src] = f"sends to {_port_name(fabric, dst)} without a circuit to it: fibres are not as configured"
+        why[src] = f"sends to {fabric.port_name(dst)} without a circuit to it: fibres are not as configured"
     for src, others in fibres.partners().items():
         why[src] = _may_be_swapped(circuits, fabric, src, others)
     for src in sorted(why):
-        yield Alarm(AlarmKind.INTERFACE_DARK, f"{fabric.name(src.dpid)}:{src.port}", {"why": why[src]})
+        yield Alarm(AlarmKind.INTERFACE_DARK, fabric.port_name(src), {"why": why[src]})
 
 
 def _may_be_swapped(circuits: OpticalSwitches, fabric: Fabric, at: PortRef, others: Sequence[PortRef]) -> str:
-    names = [_port_name(fabric, other) for other in others]
+    names = list(map(fabric.port_name, others))
     if len(others) > 1:
         named = ", ".join(names[:MOST_NAMED]) + (", or others" if len(names) > MOST_NAMED else "")
         return f"may have its fibres swapped with those of one of {named}: probes arrive as if they were"
@@ -283,7 +283,3 @@ def _fibre_end(circuits: OpticalSwitches, at: PortRef) -> str:
     """Return the name of the port of an optical switch to which the configured fibres of an interface lead."""
     optical = circuits.cabling.fibre_of[at]
     return f"port {optical.port} of {circuits.name(optical.dpid)}"
-
-
-def _port_name(fabric: Fabric, at: PortRef) -> str:
-    return f"{fabric.name(at.dpid)}:{at.port}"

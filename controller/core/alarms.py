@@ -149,15 +149,15 @@ def _port_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
     """Yield the alarms about ports of connected switches."""
     for reason, kind in _LLDP_KINDS.items():
         for at in _some(_recent(s.refusals.packets[reason], now - PACKETS_RECENT_S), fabric):
-            yield Alarm(kind, _port_name(fabric, at))
+            yield Alarm(kind, fabric.port_name(at))
     dropping = (at for at, drops in s.counters.drops.items() if drops.packets and port_exists(fabric, at))
     for at in _some(dropping, fabric):
         _, packets, seconds = s.counters.drops[at]
         port_kind = "port" if LinkId(*at) in fabric.links else "host port"
         facts = {"port_kind": port_kind, "packets": packets, "seconds": seconds}
-        yield Alarm(AlarmKind.PUNT_LIMIT_EXCEEDED, _port_name(fabric, at), facts)
+        yield Alarm(AlarmKind.PUNT_LIMIT_EXCEEDED, fabric.port_name(at), facts)
     for at in _some(_recent(s.hosts.claims.refused, now - CLAIMS_RECENT_S), fabric):
-        yield Alarm(AlarmKind.ADDRESSES_CLAIMED, _port_name(fabric, at))
+        yield Alarm(AlarmKind.ADDRESSES_CLAIMED, fabric.port_name(at))
 
 
 def _recent(counts: PortCounts, since: float) -> Iterator[PortRef]:
@@ -173,10 +173,6 @@ def _some(ports: Iterable[PortRef], fabric: Fabric) -> list[PortRef]:
             of_switch[at.dpid] += 1
             some.append(at)
     return sorted(some)
-
-
-def _port_name(fabric: Fabric, at: PortRef) -> str:
-    return f"{fabric.name(at.dpid)}:{at.port}"
 
 
 def port_exists(fabric: Fabric, at: PortRef) -> bool:

@@ -89,7 +89,7 @@ class PartNames:
     @cached_property
     def _hosts(self) -> Mapping[str, str]:
         hosts = self._fabric.hosts.values()
-        return {f"{self._fabric.name(host.at.dpid)}:{host.at.port}": host.ip for host in hosts}
+        return {self._fabric.port_name(host.at): host.ip for host in hosts}
 
     def why_not(self, name: str, no_parts: WhyNot) -> tuple[str, str]:
         """Return the error text for a name of no switch and no cable, and the error code as in ``FieldProblem``.

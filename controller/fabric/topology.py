@@ -132,9 +132,12 @@ class Fabric:
         switch = self.switches.get(dpid)
         return switch.name if switch else f"{dpid:#x}"
 
+    def port_name(self, at: PortRef) -> str:
+        return f"{self.name(at.dpid)}:{at.port}"
+
     def link_name(self, link_id: LinkId) -> str:
         """Return ``leaf1:2>spine2`` for a fabric link, ``leaf1:5>10.0.1.2`` or the reverse for a host's link."""
-        port = f"{self.name(link_id.dpid)}:{link_id.port}"
+        port = self.port_name(link_id.at)
         link = self.links.get(link_id)
         if link:
             return f"{port}>{self.name(link.dst.dpid)}"

@@ -158,8 +158,7 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
         found.clear()
     for what, ips in (("host found", found), ("host moved", moved)):
         for ip in ips:
-            at = new.hosts[ip].at
-            yield what, {"ip": ip, "at": f"{new.name(at.dpid)}:{at.port}"}
+            yield what, {"ip": ip, "at": new.port_name(new.hosts[ip].at)}
 
 
 def _named(names: Iterable[str], hosts_at: Iterable[str]) -> dict[str, Any]:

@@ -106,8 +106,7 @@ class EtcdAssignments:
 
     def use(self, access: EtcdAccess) -> None:
         """Use this access to etcd for all later calls."""
-        if access != self._etcd.access:
-            self._etcd.use(access)
+        self._etcd.use(access)
 
     # ---- reading
 

@@ -108,6 +108,8 @@ class Etcd:
 
     def use(self, access: EtcdAccess) -> None:
         """Use this access for all later calls. Calls under way must end within ``OLD_S``."""
+        if access == self.access:
+            return
         before, self._connections = self._connections, _Connections(access, self._most_bytes)
         ending = threading.Timer(OLD_S, before.close)
         ending.daemon = True

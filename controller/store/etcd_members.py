@@ -105,8 +105,7 @@ class EtcdMembership:
 
     def use(self, access: EtcdAccess) -> None:
         """Make all later calls with this access."""
-        if access != self._etcd.access:
-            self._etcd.use(access)
+        self._etcd.use(access)
 
     @property
     def own(self) -> Member:
