@@ -81,13 +81,13 @@ def _of_plan(plan: Any, max_subflows: int, rng: random.Random) -> Record:
         "proven": plan["proven"],
         "searched": plan["searched"],
         "proofs": len(plan["proofs"]),
-        "accepted": _accepted(plan),
+        "accepted": accepted(plan),
         "follows": follows(plan),
-        "mutants": [[kind, what, not _accepted(of), kind == "witness" and follows(of)] for kind, what, of in mutants],
+        "mutants": [[kind, what, not accepted(of), kind == "witness" and follows(of)] for kind, what, of in mutants],
     }
 
 
-def _accepted(plan: Any) -> bool:
+def accepted(plan: Any) -> bool:
     try:
         verify(plan)
     except ValueError:

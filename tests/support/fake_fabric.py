@@ -41,7 +41,7 @@ from controller.jobs.messages import (
 from controller.planning.messages import SolvePlan, WorkOutSlowdowns
 from controller.planning.problem import FlowId
 from controller.status import JobStatus, Status
-from controller.tables.flow_tables import pin_key
+from controller.tables.flow_tables import LEARNING_PRIORITY, pin_key
 from controller.tables.messages import (
     Counters,
     InstallStage,
@@ -146,6 +146,12 @@ class FakeFabric:
     def reply_to(self, future: Future[Any]) -> Any:
         """Return the value of the reply to a request, or None when there is no reply yet."""
         return next((reply.value for reply in self.replies if reply.future is future), None)
+
+    def new_replies(self) -> list[Any]:
+        """Return the values of the replies since the last call."""
+        values = [reply.value for reply in self.replies]
+        self.replies.clear()
+        return values
 
     def _from_owner(self, message: Message | UpdateJob) -> Message:
         jobs = self.loop.state.jobs.jobs
@@ -268,6 +274,9 @@ class FakeFabric:
     def job(self, job_id: str = "job") -> JobStatus:
         """Return the status that the controller publishes now of this job."""
         return self.status.jobs[JobId(job_id)]
+
+    def learning_rules(self) -> int:
+        return sum(key.priority == LEARNING_PRIORITY for switch in self.switches.values() for key in switch.flows)
 
     def trace(self, src: str, dst: str, entropy: int = 0, arp: bool = False) -> list[str] | None:
         """Return the switches that a packet (IP, or a broadcast ARP request) passes, or None when it is lost."""

@@ -1,6 +1,5 @@
 """The API behind a real HAProxy: identities of callers, forged claims of clients, and limits."""
 
-import ssl
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -32,10 +31,6 @@ REPLAN = "/signalbox.v1.ControllerService/Replan"
 def scheduler(secured: Secured) -> Certificate:
     """Return the certificate of a reader."""
     return secured.ours.sign("scheduler")
-
-
-def der(certificate: Certificate) -> bytes:
-    return ssl.PEM_cert_to_DER_cert(certificate.certificate.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +89,7 @@ def test_fields_that_a_client_sends_give_it_no_identity(scheduler: Certificate, 
     """The error asks for a token; if the server believed the address, its message would contain the address."""
     with grpc.insecure_channel(with_tokens.addresses[at]) as channel:
         controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
-        for metadata in forgeries(der(scheduler)):
+        for metadata in forgeries(scheduler.der):
             with pytest.raises(grpc.RpcError, match="a token is required") as error:
                 controller.GetStatus(pb.GetStatusRequest(), timeout=DEADLINE_S, metadata=metadata)
             assert cast(grpc.Call, error.value).code() is grpc.StatusCode.UNAUTHENTICATED, metadata
@@ -163,7 +158,7 @@ def test_certificates_have_the_roles_of_their_names(secured: Secured, scheduler:
         for shown in (None, secured.other.sign("scheduler"), secured.ours.sign_expired("scheduler")):
             with pytest.raises(Unreachable):
                 status_of(address, secured.credentials(shown))
-        forged = (("x-signalbox-certificate-bin", der(scheduler)),)
+        forged = (("x-signalbox-certificate-bin", scheduler.der),)
         with secured.credentials(secured.ours.sign("stranger")).opener(address, [])(address) as channel:
             controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
             with pytest.raises(grpc.RpcError, match=r"one of its names \(stranger\)"):

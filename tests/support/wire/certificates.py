@@ -1,5 +1,6 @@
 """Certificates for tests, made with openssl as an operator would make them (docs/how-to/use-tls.md)."""
 
+import ssl
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,10 @@ _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
 class Certificate(NamedTuple):
     certificate: Path
     private_key: Path
+
+    @property
+    def der(self) -> bytes:
+        return ssl.PEM_cert_to_DER_cert(self.certificate.read_text())
 
 
 class Authority:

@@ -1,6 +1,5 @@
 """Identification of callers from gRPC's description of their connection, and the names in a certificate."""
 
-import ssl
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +14,7 @@ from controller.api.peers import Peer, fields_of, forwarded_peer, peer_of, proxi
 from controller.config import SocketRole
 from controller.status import StatusBoard
 from signalbox.errors import Exhausted, Unauthenticated
-from tests.support.wire.certificates import Authority, Certificate
+from tests.support.wire.certificates import Authority
 
 TLS = {
     "transport_security_type": [b"ssl"],
@@ -209,10 +208,6 @@ def test_a_client_owes_what_is_beyond_a_second_s_calls_and_no_other_does() -> No
     assert debts._paid_at.keys() == {"b", "c"}, "who owes nothing is forgotten"
 
 
-def der(made: Certificate) -> bytes:
-    return ssl.PEM_cert_to_DER_cert(made.certificate.read_text())
-
-
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("certificates"), "ours")
@@ -222,19 +217,19 @@ def test_alternative_names_come_first_and_each_name_once(authority: Authority) -
     also = "DNS:a.example.org,DNS:worker,URI:spiffe://x/y,IP:192.0.2.1,IP:2001:db8::1,email:a@example.org"
     made = authority.sign("worker", also=also)
     names = ("a.example.org", "worker", "spiffe://x/y", "192.0.2.1", "2001:db8::1", "a@example.org")
-    assert certificate_names.of(der(made)) == names
+    assert certificate_names.of(made.der) == names
 
 
 def test_the_common_name_is_the_first_of_the_subject_and_not_of_the_authority(authority: Authority) -> None:
     """Certificates without extensions, which are of the older form, have names too."""
     for name in ("worker", "w" * 64):
-        assert certificate_names.of(der(authority.sign(name, file=f"named{len(name)}"))) == (name,)
-    assert certificate_names.of(der(authority.sign("worker/CN=operator", file="two"))) == ("worker",)
-    assert certificate_names.of(der(authority.sign_expired("worker"))) == ("worker",)
+        assert certificate_names.of(authority.sign(name, file=f"named{len(name)}").der) == (name,)
+    assert certificate_names.of(authority.sign("worker/CN=operator", file="two").der) == ("worker",)
+    assert certificate_names.of(authority.sign_expired("worker").der) == ("worker",)
 
 
 def test_bytes_that_are_no_certificate_are_an_error(authority: Authority) -> None:
-    whole = der(authority.sign("cut", also="DNS:a"))
+    whole = authority.sign("cut", also="DNS:a").der
     others = b"\x30", b"\x30\x03\x02\x01\x01", b"\xff" * 40
     for cut in (*others, *(whole[:size] for size in range(0, len(whole), 7))):
         with pytest.raises(ValueError):
@@ -242,7 +237,7 @@ def test_bytes_that_are_no_certificate_are_an_error(authority: Authority) -> Non
 
 
 def test_no_change_of_a_byte_raises_anything_else(authority: Authority) -> None:
-    whole = der(authority.sign("changed", also="DNS:a,IP:192.0.2.1"))
+    whole = authority.sign("changed", also="DNS:a,IP:192.0.2.1").der
     for at in range(len(whole)):
         for value in (0, 1, 0x80, 0xFF):
             changed = whole[:at] + bytes([value]) + whole[at + 1 :]

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from benchmarks.judge.adapter import certificate_of
-from benchmarks.judge.certificates import judged, summary
+from benchmarks.judge.certificates import accepted, judged, summary
 from benchmarks.judge.implied import boasting, changed, follows, refuted, slowdowns, walks
 from benchmarks.judge.instances import generate
 from controller.planning.problem import PlanLimits
-from controller.planning.verify import verify
 from tests.support.command_line import Command
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
@@ -25,14 +24,6 @@ WITH_PROOF = 51
 @pytest.fixture(scope="module")
 def plan() -> Any:
     return certificate_of(generate(WITH_PROOF), 1, LIMITS)
-
-
-def accepted(plan: Any) -> bool:
-    try:
-        verify(plan)
-    except ValueError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("seed", range(3))

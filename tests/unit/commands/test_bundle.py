@@ -25,6 +25,7 @@ from tests.support.command_line import Signalbox, api, signalbox
 from tests.support.wire.api_calls import ring
 from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import Running, running_api
+from tests.support.wire.secured import secret_file
 
 __all__ = ("api", "signalbox")
 
@@ -40,12 +41,6 @@ class Site:
     options: tuple[object, ...]
     secrets: tuple[str, ...]
     files: Path
-
-
-def secret_file(path: Path, text: str) -> Path:
-    path.touch(0o600)
-    path.write_text(text)
-    return path
 
 
 @pytest.fixture

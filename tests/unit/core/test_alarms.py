@@ -190,7 +190,6 @@ def test_what_a_full_table_refused_is_sent_again_when_it_has_room_whatever_the_p
 LEAF1, SPINE2 = Dpid(1), Dpid(258)
 PATIENCE_S = CONFIG.discovery.adoption_patience_s
 EPOCH = 1_700_000_000.0
-NAMED = frozenset([JobId("job0")])
 
 
 class Clocked(FakeFabric):

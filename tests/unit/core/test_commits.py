@@ -46,13 +46,6 @@ def fabric() -> FakeFabric:
     return started(FakeFabric(4, 4, 1), config=CONFIG)
 
 
-def answers(fabric: FakeFabric) -> list[Any]:
-    """Return the values of the replies since the last call."""
-    values = [reply.value for reply in fabric.replies]
-    fabric.replies.clear()
-    return values
-
-
 def alarms(fabric: FakeFabric) -> set[AlarmKind]:
     return {alarm.kind for alarm in fabric.status.alarms.values()}
 
@@ -60,7 +53,7 @@ def alarms(fabric: FakeFabric) -> set[AlarmKind]:
 def test_a_registration_that_cannot_be_saved_is_refused_and_nothing_of_it_stays(fabric: FakeFabric) -> None:
     fabric.disk_error = FULL
     fabric.send(RegisterJob(ring_job("job", HOSTS, lease_s=600)))
-    (refused,) = answers(fabric)
+    (refused,) = fabric.new_replies()
     assert isinstance(refused, Unavailable)
     assert FULL in str(refused)
     assert refused.retry_s > 0
@@ -73,7 +66,7 @@ def test_a_registration_that_cannot_be_saved_is_refused_and_nothing_of_it_stays(
     fabric.run(6)
     assert not alarms(fabric), "it was tried again"
     fabric.send(RegisterJob(ring_job("job", HOSTS, lease_s=600)))
-    assert answers(fabric) == [fabric.job().uid]
+    assert fabric.new_replies() == [fabric.job().uid]
     fabric.run(1)
     assert fabric.saved.jobs
     assert not alarms(fabric)
@@ -84,16 +77,16 @@ def test_connections_that_cannot_be_saved_are_those_before(fabric: FakeFabric) -
     first, second = (frozenset({Connected(HOSTS[0], port, HOSTS[1], 6000)}) for port in (5000, 5001))
     fabric.send(RegisterJob(spec))
     fabric.send(ReportConnections(JobId("job"), HOSTS[0], first))
-    answers(fabric)
+    fabric.new_replies()
     fabric.disk_error = FULL
     fabric.send(ReportConnections(JobId("job"), HOSTS[0], second))
-    assert isinstance(answers(fabric)[0], Unavailable)
+    assert isinstance(fabric.new_replies()[0], Unavailable)
     assert fabric.loop.state.jobs.connections == {"job": first}
     other = JobSpec.parse({**spec.model_dump(), "job_id": "other"})
     fabric.disk_error = ""
     fabric.send(RegisterJob(other))
     fabric.send(ReportConnections(JobId("other"), HOSTS[0], second))
-    assert answers(fabric) == [fabric.job("other").uid, None], "what was refused is free"
+    assert fabric.new_replies() == [fabric.job("other").uid, None], "what was refused is free"
 
 
 def test_an_alarm_says_that_changes_are_refused_before_anybody_asks_for_one(fabric: FakeFabric) -> None:
@@ -136,13 +129,13 @@ def test_replies_and_what_is_told_wait_for_the_disk_and_nothing_else_does() -> N
     assert not fabric.status.jobs, "what is told does"
     assert len(fabric.late) == 1
     fabric.answer()
-    assert answers(fabric) == [fabric.job("job1").uid]
+    assert fabric.new_replies() == [fabric.job("job1").uid]
     assert len(fabric.late) == 1, "those that came meanwhile share a commit"
     assert AlarmKind.STATE_NOT_SAVED not in alarms(fabric)
     fabric.run(3)
     assert AlarmKind.STATE_NOT_SAVED in alarms(fabric), "a disk that does not answer"
     fabric.answer()
-    assert answers(fabric) == [fabric.job("job2").uid, fabric.job("job3").uid]
+    assert fabric.new_replies() == [fabric.job("job2").uid, fabric.job("job3").uid]
     fabric.run(0.5)
     assert AlarmKind.STATE_NOT_SAVED not in alarms(fabric)
 
@@ -212,7 +205,7 @@ def published() -> Published:
     assert fabric.logged() == [("job registered", "held")]
     fabric.run(1)
     fabric.logged()
-    answers(fabric)
+    fabric.new_replies()
     return fabric
 
 
@@ -230,7 +223,7 @@ def test_a_refused_registration_leaves_no_trace_in_log_alarms_and_metrics(
     published.run(3)
     assert published.logged() == NOT_SAVED
     assert list(published.status.jobs) == ["held"]
-    assert isinstance(answers(published)[0], Unavailable)
+    assert isinstance(published.new_replies()[0], Unavailable)
 
 
 def test_a_registration_is_told_with_its_reply_and_its_alarm_too(published: Published) -> None:
@@ -276,7 +269,7 @@ def test_what_was_acknowledged_is_told_while_the_next_change_of_the_job_waits(pu
     published.send(UpdateJob(first))
     published.send(UpdateJob(second))
     published.answer()
-    assert answers(published)
+    assert published.new_replies()
     told = published.job("held")
     assert (told.spec, {flow.src_ip for flow in told.routes}) == (first, set(HOSTS[:3]))
     published.fail()
@@ -311,14 +304,14 @@ def test_a_refusal_that_follows_from_a_change_that_is_not_on_disk_waits_for_it(p
         published.send(RegisterJob(ring_job("held", HOSTS[:3], lease_s=600), owner=owner, take_over=True))
         published.send(RenewLease(JobId("held"), owner))
         published.run(1)
-        assert not answers(published)
+        assert not published.new_replies()
         if fails:
             published.fail()
-            assert [type(value) for value in answers(published)] == [Unavailable, Unavailable]
+            assert [type(value) for value in published.new_replies()] == [Unavailable, Unavailable]
             published.recover()
         else:
             published.answer()
-            assert {type(value) for value in answers(published)} == {str, NotFound}
+            assert {type(value) for value in published.new_replies()} == {str, NotFound}
 
 
 def test_a_lease_does_not_run_out_while_what_began_it_is_not_on_disk(published: Published) -> None:
@@ -338,7 +331,7 @@ def test_a_mode_that_is_set_back_is_never_told(published: Published) -> None:
     published.run(1)
     published.fail()
     published.run(1)
-    assert [type(answer) for answer in answers(published)] == [Unavailable]
+    assert [type(answer) for answer in published.new_replies()] == [Unavailable]
     assert (published.status.mode, published.job("held").state) == (Mode.PLANNED, "pinned")
     assert not [what for what, _ in published.logged() if what.startswith("mode")]
     published.recover()

@@ -19,7 +19,7 @@ from tests.support.fake_switch import Packet, matches
 from tests.support.three_rings import CONFIG, started
 
 A, B = "10.0.1.1", "10.0.2.1"
-FIRST, SECOND = JobId("first"), JobId("second")
+FIRST = JobId("first")
 PORTS = [(40001, 50001), (40003, 50001), (40005, 50001), (40007, 50001)]
 
 

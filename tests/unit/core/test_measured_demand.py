@@ -19,7 +19,6 @@ from controller.planning.analysis.dispatch import analyse
 from controller.planning.analysis.messages import Analyse, AnalyseJob, Explain, JobAnalysis
 from controller.planning.messages import SetMode
 from controller.planning.problem import FlowId
-from controller.tables.flow_tables import LEARNING_PRIORITY
 from controller.tables.messages import Counters, RuleCount
 from controller.tables.rules import FlowKey, Table
 from signalbox.errors import InvalidInput
@@ -73,9 +72,6 @@ class Sending(FakeFabric):
                 start = self._since.setdefault(key, (total, packets))
                 flows[key] = RuleCount(total - start[0], packets - start[1])
             self.send(Counters(switch.dpid, self.now, {}, flows))
-
-    def learning_rules(self) -> int:
-        return sum(key.priority == LEARNING_PRIORITY for switch in self.switches.values() for key in switch.flows)
 
     @property
     def demand(self) -> JobDemand:

@@ -17,7 +17,6 @@ from controller.jobs.messages import DeregisterJob, RegisterJob, ReportConnectio
 from controller.planning.messages import SetMode
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route
-from controller.tables.flow_tables import LEARNING_PRIORITY
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import Mode
@@ -94,9 +93,6 @@ class Newcomers(BusyFabric):
             seen.append(self.routes_of_known())
         for before, now in pairwise(seen):
             yield sum(now.get(flow) != route for flow, route in before.items())
-
-    def learning_rules(self) -> int:
-        return sum(key.priority == LEARNING_PRIORITY for switch in self.switches.values() for key in switch.flows)
 
 
 @pytest.mark.parametrize("moment", with_long([0.0, 0.75, 1.5], [quarter / 4 for quarter in range(8)]))

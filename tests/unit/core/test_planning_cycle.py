@@ -30,7 +30,6 @@ from tests.support.long_cases import with_long
 from tests.support.three_rings import CONFIG, RINGS, register, started
 
 JOB0 = JobId("job0")
-LEAF, UPLINK = Dpid(1), PortNo(2)
 
 
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.PLANNED])

@@ -22,23 +22,13 @@ from tests.support.optical_fabric import all_reduce, reach, wired
 from tests.support.optical_fabric import started as started_circuits
 from tests.support.three_rings import RINGS, assert_no_collision, spines_used, started
 
-J0, J1, J2 = (JobId(f"job{number}") for number in range(3))
-
-
-class Recorded(LateAnswers):
-    """Fabric that records the requests for plans."""
-
-    def answers(self) -> list[Any]:
-        """Return the values of the replies since the last call."""
-        values = [reply.value for reply in self.replies]
-        self.replies.clear()
-        return values
+J0, J1 = JobId("job0"), JobId("job1")
 
 
 @pytest.fixture
-def fabric() -> Recorded:
-    fabric = started(Recorded(), 0, 1, 2, lease_s=600)
-    fabric.answers()
+def fabric() -> LateAnswers:
+    fabric = started(LateAnswers(), 0, 1, 2, lease_s=600)
+    fabric.new_replies()
     return fabric
 
 
@@ -53,7 +43,9 @@ def update(*specs: JobSpec) -> UpdateJobs:
 
 
 @pytest.mark.parametrize("numbers", [(1, 0), (1, 2, 0)], ids=["two", "three in turn"])
-def test_jobs_exchange_hosts_without_a_packet_lost_and_by_one_plan(fabric: Recorded, numbers: tuple[int, ...]) -> None:
+def test_jobs_exchange_hosts_without_a_packet_lost_and_by_one_plan(
+    fabric: LateAnswers, numbers: tuple[int, ...]
+) -> None:
     before = spines_used(fabric)
     moved = []
 
@@ -64,7 +56,7 @@ def test_jobs_exchange_hosts_without_a_packet_lost_and_by_one_plan(fabric: Recor
     fabric.asked.clear()
     fabric.send(rings(*numbers))
     fabric.run(0.2)
-    assert fabric.answers() == [tuple(fabric.job(f"job{n}").uid for n in range(len(numbers)))]
+    assert fabric.new_replies() == [tuple(fabric.job(f"job{n}").uid for n in range(len(numbers)))]
     assert moved
     assert not any(moved), "each pair keeps its route, whichever job has it"
     fabric.run(3)
@@ -91,7 +83,7 @@ def all_to_all(job_id: str, hosts: range) -> JobSpec:
 
 def test_rules_of_large_jobs_change_hands_together() -> None:
     """Pins are normally derived for some dozens of flows at a time. During this change every pair must keep a rule."""
-    fabric = started(Recorded(hosts_per_leaf=6))
+    fabric = started(LateAnswers(hosts_per_leaf=6))
     first, second = range(1, 4), range(4, 7)
     for number, hosts in enumerate((first, second)):
         fabric.send(RegisterJob(all_to_all(f"job{number}", hosts)))
@@ -143,7 +135,7 @@ def wired_servers(wiring: JobWiring) -> set[int]:
 # ---- connections
 
 
-def test_jobs_that_report_connections_exchange_hosts(fabric: Recorded) -> None:
+def test_jobs_that_report_connections_exchange_hosts(fabric: LateAnswers) -> None:
     """The reported connections of addresses that leave are forgotten, and no packet of a pair is lost."""
     shares = {"reports_connections": True}
     fabric.send(rings(0, 1, **shares))

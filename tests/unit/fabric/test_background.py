@@ -36,8 +36,8 @@ X, Y, Z = "10.0.1.1", "10.0.1.2", "10.0.1.3"
 HOSTS = FABRIC.hosts
 CAPACITY = capacities(FABRIC.links, HOSTS, {})
 PATHS = CandidatePaths(FABRIC, 64)
-FIRST, SECOND = PATHS.between(HOSTS[A].at.dpid, HOSTS[X].at.dpid)
-UP, OTHER_UP = FIRST[0], SECOND[0]
+FIRST, _ = PATHS.between(HOSTS[A].at.dpid, HOSTS[X].at.dpid)
+UP = FIRST[0]
 BACK = PATHS.between(HOSTS[X].at.dpid, HOSTS[A].at.dpid)[0]
 NOISE = 0.1
 
