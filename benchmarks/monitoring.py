@@ -73,7 +73,7 @@ class Prometheus:
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
         return found
 
-    def until_it_answers(self, expression: str, deadline_s: float = START_S) -> list[dict[str, Any]]:
+    def until_it_answers(self, expression: str) -> list[dict[str, Any]]:
         """Return the first answer that is not empty. Raises ``LabError``."""
         result: list[dict[str, Any]] = []
 
@@ -84,7 +84,7 @@ class Prometheus:
                 return False
             return bool(result)
 
-        wait_for(answers, f"an answer to {expression}", deadline_s, 0.1)
+        wait_for(answers, f"an answer to {expression}", START_S, 0.1)
         return result
 
     def alerts(self) -> list[dict[str, Any]]:

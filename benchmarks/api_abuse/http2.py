@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 END_STREAM = 1
-ACK = 1
 END_HEADERS = 4
 MAX_CONCURRENT_STREAMS = 3
 INITIAL_WINDOW_SIZE = 4
@@ -31,9 +30,7 @@ class Kind(IntEnum):
     HEADERS = 1
     RST_STREAM = 3
     SETTINGS = 4
-    PING = 6
     GOAWAY = 7
-    WINDOW_UPDATE = 8
 
 
 class Frame(NamedTuple):

@@ -130,11 +130,11 @@ def _chart(chart: str) -> str:
 
 
 @contextmanager
-def browser(folder: Path, width: int = 1400, height: int = 1300) -> Iterator[Browser]:
+def browser(folder: Path) -> Iterator[Browser]:
     """Start Chromium with a new profile in ``folder``, and end it afterwards."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which(CHROMIUM) or CHROMIUM
-    for option in (*OPTIONS, f"--user-data-dir={folder / 'profile'}", f"--window-size={width},{height}"):
+    for option in (*OPTIONS, f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1300"):
         options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     service = Service(shutil.which(DRIVER) or DRIVER, env={**os.environ, "HOME": str(folder)})
@@ -184,10 +184,10 @@ def web_page(address: str, *options: str, port: int = 0) -> Iterator[WebPage]:
 
 
 @contextmanager
-def terminal_view(address: str, columns: int = 200, lines: int = 60) -> Iterator[Callable[[], float]]:
+def terminal_view(address: str) -> Iterator[Callable[[], float]]:
     """Run ``signalbox top`` in a terminal that reads all its output; yield a function for its CPU time in seconds."""
     ours, theirs = pty.openpty()
-    termios.tcsetwinsize(ours, (lines, columns))
+    termios.tcsetwinsize(ours, (60, 200))
     words = [sys.executable, "-m", "signalbox", "top", "--address", address]
     process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)

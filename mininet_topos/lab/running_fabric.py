@@ -104,17 +104,17 @@ def _listed(table: str, columns: str) -> list[list[str]]:
     return list(csv.reader(found.splitlines()))
 
 
-def install_static_routes(lab: Lab, spine: str = "spine1") -> None:
-    """Route unicast IP and ARP by destination over ``spine``.
+def install_static_routes(lab: Lab) -> None:
+    """Route unicast IP and ARP by destination over spine1.
 
     Hosts know each other's MAC, so nothing is broadcast."""
-    uplinks = {cable.a: cable for cable in lab.links if cable.b == spine and cable.number == 1}
+    uplinks = {cable.a: cable for cable in lab.links if cable.b == "spine1" and cable.number == 1}
     for switch in lab.switches:
         rules = []
         for host in lab.hosts:
             if switch.name == host.leaf:
                 port = host.port
-            elif switch.name == spine:
+            elif switch.name == "spine1":
                 port = uplinks[host.leaf].b_port
             elif switch.name in uplinks:
                 port = uplinks[switch.name].a_port

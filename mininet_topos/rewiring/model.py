@@ -182,7 +182,7 @@ def planned_s(way: Way, runs: JobSpec, wiring: Wiring, size: Size) -> float:
     return _on_circuits(way, runs, wiring, size)
 
 
-def on_leaf_spine(way: Way, leaves: int, spines: int, size: Size, limits: PlanLimits = LIMITS) -> tuple[float, float]:
+def on_leaf_spine(way: Way, leaves: int, spines: int, size: Size) -> tuple[float, float]:
     """Return the seconds of an iteration on a leaf-spine with full bisection: the mean under ECMP, and planned.
 
     Rings are in rank order."""
@@ -193,7 +193,7 @@ def on_leaf_spine(way: Way, leaves: int, spines: int, size: Size, limits: PlanLi
     spec = spec.model_copy(update={"endpoints": hosts_for(fabric, spec.endpoints)})
     problem = problem_of(fabric, [announced(spec, fabric)])
     drawn = [_iteration_s(way, spec, problem, routes, nic_bps) for routes in _hashed(problem)]
-    made = answered(plan(problem, limits))
+    made = answered(plan(problem, LIMITS))
     return math.fsum(drawn) / len(drawn), _iteration_s(way, spec, problem, made.routes, nic_bps)
 
 

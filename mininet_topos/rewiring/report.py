@@ -115,7 +115,7 @@ def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 COLOURS = ("#1b6ca8", "#c8553d", "#4f9d69", "#8e5ea2", "#b8860b", "#5f6b6d", "#d16ba5", "#2a9d8f")
 """Colours of optical switches; they repeat."""
-INK, GREY = "#333333", "#8a8a8a"
+INK = "#333333"
 _SERVER, _SPACE = 0.085, 11.0
 """Radius of a server in units of the axes; gap in points between an arrow and the middle of a server."""
 

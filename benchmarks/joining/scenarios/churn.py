@@ -37,7 +37,7 @@ class Arrival(NamedTuple):
     recorded: bool
 
 
-def schedule(seed: int, total_s: float, hosts: int = HOSTS) -> list[Arrival]:
+def schedule(seed: int, total_s: float) -> list[Arrival]:
     """Return the jobs in the order in which they begin: three parallel series, whose last jobs end by ``total_s``.
 
     No host is in two jobs at once. A job takes hosts of a job that has just ended only when too few others are free."""
@@ -49,7 +49,7 @@ def schedule(seed: int, total_s: float, hosts: int = HOSTS) -> list[Arrival]:
             life_s = min(chosen.uniform(*LIFE_S), total_s - at_s)
             lives.append((at_s, life_s))
             at_s += life_s + GAP_S
-    free_at = dict.fromkeys(range(hosts), -REST_S)
+    free_at = dict.fromkeys(range(HOSTS), -REST_S)
     found: list[Arrival] = []
     for number, (at_s, life_s) in enumerate(sorted(lives)):
         size = chosen.choice(SIZES)

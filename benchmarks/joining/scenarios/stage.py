@@ -186,9 +186,9 @@ class Stage:
         )
         self._add(job.job_id, OfLibrary(running), announced)
 
-    def begin_whole(self, spec: JobSpec, announced: JobSpec | None = None) -> None:
-        """Begin a job of the trainer, which sends the traffic of ``spec``; announce ``announced``, or else ``spec``."""
-        self._add(spec.job_id, OfTrainer(self.lab, spec, self.folder / "ranks" / spec.job_id), announced or spec)
+    def begin_whole(self, spec: JobSpec) -> None:
+        """Announce a job of the trainer, and begin it."""
+        self._add(spec.job_id, OfTrainer(self.lab, spec, self.folder / "ranks" / spec.job_id), spec)
 
     def _add(self, job_id: str, program: Program, announced: JobSpec | None) -> None:
         self.jobs[job_id] = Live(job_id, program, announced is not None and self.planned)
