@@ -97,9 +97,9 @@ def iterations(folder: Path, job_id: str) -> int:
     return sum("ok" in line for line in lines)
 
 
-def goes_on(folder: Path, job_id: str, more: int = 2) -> Callable[[], bool]:
+def goes_on(folder: Path, job_id: str) -> Callable[[], bool]:
     done = iterations(folder, job_id)
-    return lambda: iterations(folder, job_id) >= done + more
+    return lambda: iterations(folder, job_id) >= done + 2
 
 
 def sent_datagrams(lab: Lab, host: Host) -> int:

@@ -267,7 +267,7 @@ print(urllib.request.urlopen(request, timeout=10).read().decode())
 """
 
 
-def wait_healthy(containers: Sequence[Container], deadline_s: float = 120.0) -> float:
+def wait_healthy(containers: Sequence[Container]) -> float:
     """Wait until all health checks have passed, and return the seconds that it took."""
     began = time.monotonic()
     waiting = list(containers)
@@ -277,7 +277,7 @@ def wait_healthy(containers: Sequence[Container], deadline_s: float = 120.0) -> 
         return not waiting
 
     try:
-        wait_for(healthy, "all to be healthy", deadline_s, 0.5)
+        wait_for(healthy, "all to be healthy", 120.0, 0.5)
     except Exception as error:
         raise AssertionError("\n\n".join(f"{c.name}: {c.last_lines()}" for c in waiting)) from error
     return time.monotonic() - began

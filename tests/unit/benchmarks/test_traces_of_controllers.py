@@ -79,8 +79,8 @@ class Record:
             self.message(member, Type.ERROR, self.xid, b"\0\1\0\x0a" + bytes(4))
         return self.message(member, Type.BARRIER_REPLY, self.xid + 1)
 
-    def refuses(self, member: str, generation: int, role: int = MASTER) -> Self:
-        return self.message(member, Type.ERROR, self.asks(member, role, generation), STALE)
+    def refuses(self, member: str, generation: int) -> Self:
+        return self.message(member, Type.ERROR, self.asks(member, MASTER, generation), STALE)
 
 
 def begun() -> Record:

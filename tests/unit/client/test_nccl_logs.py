@@ -21,9 +21,9 @@ def network(rank: int, per_host: int = 2) -> Lines:
     return [head(rank, per_host) + text for text in (using, "Using network Socket")]
 
 
-def comm(rank: int, size: int, event: str, pointer: int = 0x55, comm_id: str = "0xabc") -> str:
+def comm(rank: int, event: str, comm_id: str = "0xabc") -> str:
     """Return the line of an initialized communicator; it has a commId from NCCL 2.18 on (NVIDIA/nccl #1605)."""
-    text = f"ncclCommInitRank comm {pointer + rank:#x} rank {rank} nranks {size} cudaDev 0 nvmlDev 0 busId 1a000"
+    text = f"ncclCommInitRank comm {0x55 + rank:#x} rank {rank} nranks 4 cudaDev 0 nvmlDev 0 busId 1a000"
     return head(rank) + text + (f" commId {comm_id}" if comm_id else "") + f" - Init {event}"
 
 
@@ -47,18 +47,18 @@ ORDERS = [[0, 1, 3, 2], [0, 2, 3, 1]]
 TREES = ["1/2/-1->0->-1", "-1/-1/-1->1->0", "3/-1/-1->2->0", "-1/-1/-1->3->2"]
 
 
-def of_rank(rank: int, calls: int = 4, count: int = 1000, comm_id: str = "0xabc") -> Lines:
+def of_rank(rank: int, calls: int = 4, comm_id: str = "0xabc") -> Lines:
     listed = [head(0) + f"Channel {c:02}/02 : " + "".join(f"{r:4}" for r in order) for c, order in enumerate(ORDERS)]
     return [
         *network(rank),
-        comm(rank, 4, "START", comm_id=comm_id),
+        comm(rank, "START", comm_id=comm_id),
         head(rank) + f"comm {0x55 + rank:#x} rank {rank} nRanks 4 nNodes 2 localRanks 2 localRank {rank % 2} MNNVL 0",
         *(listed if rank == 0 else []),
         *rings(rank, ORDERS),
         head(rank) + f"Trees [0] {TREES[rank]} [1] {TREES[rank]}",
         head(rank) + f"Channel 00/0 : {rank}[0] -> {(rank + 1) % 4}[1] [send] via NET/Socket/0",
-        comm(rank, 4, "COMPLETE", comm_id=comm_id),
-        *[call(rank, "AllReduce", count, number, 4) for number in range(calls)],
+        comm(rank, "COMPLETE", comm_id=comm_id),
+        *[call(rank, "AllReduce", 1000, number, 4) for number in range(calls)],
     ]
 
 
@@ -147,7 +147,7 @@ def test_single_lines_of_trees_have_the_parent_first(tmp_path: Path) -> None:
     """NVIDIA/nccl #1189: each line must agree with all other lines, or the log is refused."""
     line = head(2) + "Tree 1 : 0 -> 2 -> 3/-1/-1"
     lines = everyone()
-    lines.insert(lines.index(comm(2, 4, "COMPLETE")), line)
+    lines.insert(lines.index(comm(2, "COMPLETE")), line)
     assert sent(spec_of(lines, tmp_path)) == BOTH_WAYS
     lines[lines.index(line)] = head(2) + "Tree 1 : 1 -> 2 -> 3/-1/-1"
     with pytest.raises(InvalidInput, match=r"job.log:\d+: tree 1 of rank 2"):

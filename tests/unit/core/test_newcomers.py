@@ -9,7 +9,7 @@ from itertools import pairwise, permutations, product
 
 import pytest
 
-from controller.config import CountersConfig, JobsConfig, PlanningConfig
+from controller.config import CountersConfig, PlanningConfig
 from controller.demand.job_demand import DemandSource, JobDemand
 from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import LinkId
@@ -33,11 +33,10 @@ PAIRS = {flow.pair for flow in Ring(HOSTS).flows}
 class Newcomers(BusyFabric):
     """Fabric where three known rings use three of four spines; counters lag."""
 
-    def __init__(self, max_learning_rules: int = 4032, planning_s: float = 10.0) -> None:
+    def __init__(self, planning_s: float = 10.0) -> None:
         super().__init__(hosts_per_leaf=4, seed=1)
         self.lag_s = 0.5
-        jobs, planning = JobsConfig(max_learning_rules=max_learning_rules), PlanningConfig(interval_s=planning_s)
-        self.config = CONFIG.model_copy(update={"jobs": jobs, "planning": planning})
+        self.config = CONFIG.model_copy(update={"planning": PlanningConfig(interval_s=planning_s)})
         started(self, config=self.config)
         self.all_speak()
         register(self, 0, 1, 2, lease_s=600)
@@ -73,11 +72,11 @@ class Newcomers(BusyFabric):
         rates = self.rates_bps()
         return min(rates[flow] for ring in rings for flow in ring.flows) / FABRIC_BPS
 
-    def until_fast(self, rings: list[Ring], within_s: float = 10.0) -> float:
+    def until_fast(self, rings: list[Ring]) -> float:
         """Wait until all flows of these rings send at full rate, and return the seconds that it took."""
         since = self.now
         while self.slowest(rings) < 1.0:
-            assert self.now - since < within_s
+            assert self.now - since < 10
             self.carry(STEP_S)
         return self.now - since
 

@@ -9,7 +9,7 @@ from controller.observability.exposition import Exposition
 from controller.status import StatusBoard
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric
 from tests.support.recorded_series import Recorded
-from tests.support.three_rings import CONFIG
+from tests.support.three_rings import CONFIG, started
 
 UPLINK = PortRef(Dpid(1), PortNo(1))
 SCRAPE_S = 5
@@ -53,9 +53,7 @@ class Scraped(FakeFabric):
 @pytest.fixture
 def fabric() -> Scraped:
     """Return the fabric after two minutes."""
-    fabric = Scraped()
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started(Scraped())
     fabric.pass_time(120)
     return fabric
 

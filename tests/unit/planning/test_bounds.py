@@ -188,8 +188,8 @@ def vector_of(problem: Problem) -> SlowdownVector:
     return slowdown_vector(slowdown_bounds(problem), PlanLimits())
 
 
-def fan(job: str, src: int, dst: int, hosts: Iterable[int], demand: float = 1.0) -> list[Flow]:
-    return [flow(job, (src, host), (dst, host), demand) for host in hosts]
+def fan(job: str, src: int, dst: int, hosts: Iterable[int]) -> list[Flow]:
+    return [flow(job, (src, host), (dst, host), 1.0) for host in hosts]
 
 
 def of_flows(flows: Iterable[Flow], spines: int = 2, nic_bps: float = 1.0) -> SlowdownVector:

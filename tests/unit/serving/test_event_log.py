@@ -17,7 +17,7 @@ from signalbox.live.rows import sentence
 from signalbox.words import AlarmKind, EventKind, Mode
 from tests.support import optical_fabric
 from tests.support.fake_fabric import FakeFabric, ring_job
-from tests.support.three_rings import CONFIG, register
+from tests.support.three_rings import CONFIG, register, started
 
 
 def told(before: Status, after: Status) -> list[str]:
@@ -35,23 +35,14 @@ def details(before: Status, after: Status) -> list[tuple[str, dict[str, object]]
 
 
 @pytest.fixture
-def started() -> FakeFabric:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    return fabric
-
-
-@pytest.fixture
-def fabric(started: FakeFabric) -> FakeFabric:
+def fabric() -> FakeFabric:
     """Return a fabric with a planned job."""
-    register(started, 0)
-    started.run(3)
-    return started
+    return started(FakeFabric(), 0)
 
 
-def test_a_life_in_lines(started: FakeFabric) -> None:
-    fabric, before = started, started.status
+def test_a_life_in_lines() -> None:
+    fabric = started(FakeFabric())
+    before = fabric.status
     assert told(Status(adopting=True), before) == ["link found", "switch found", "rules adopted"]
     register(fabric, 0)
     fabric.run(3)
@@ -183,11 +174,7 @@ class Logged(FakeFabric):
 
 @pytest.fixture
 def logged() -> Logged:
-    fabric = Logged()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(3)
+    fabric = started(Logged(), 0)
     assert not fabric.lines
     return fabric
 

@@ -48,10 +48,10 @@ class Counts:
         counted = {key: RuleCount(total, 1) for key, total in (flows or {}).items()}
         self.intake.add(fabric, Counters(dpid, self.now, ports or {}, counted, drops or {}))
 
-    def take_packets(self, packets: dict[FlowKey, int], dpid: Dpid = LEAF) -> None:
+    def take_packets(self, packets: dict[FlowKey, int]) -> None:
         self.now += 2
         flows = {key: RuleCount(100 * count, count) for key, count in packets.items()}
-        self.intake.add(FABRIC, Counters(dpid, self.now, {}, flows))
+        self.intake.add(FABRIC, Counters(LEAF, self.now, {}, flows))
 
     def dropped(self) -> dict[PortRef, tuple[int, float]]:
         """Return the lost packets, and the seconds, of each port that lost packets between the latest two polls."""

@@ -34,7 +34,7 @@ from controller.tables.rules import (
 from offline.scenarios.fabrics import fabric_of, fat_tree, leaf_spine, without
 from offline.scenarios.topologies import OFFLINE, direct_connect
 from tests.support.fake_fabric import FakeFabric
-from tests.support.three_rings import CONFIG, register
+from tests.support.three_rings import CONFIG, started
 
 SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
 FABRIC = leaf_spine(3, 2, 2, 1e9, 1e9)
@@ -222,9 +222,7 @@ def changes_of_prefix(fabric: FakeFabric) -> int:
 
 
 def test_a_prefix_stays_at_its_leaf_however_many_of_its_addresses_are_claimed_elsewhere() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started(FakeFabric())
     for host in (1, 2, 3):
         claim(fabric, f"10.0.1.{host}", fabric.hosts[f"10.0.1.{host}"])
     fabric.run(1)
@@ -290,11 +288,8 @@ def follow(rules: Mapping[Dpid, RuleSet], fabric: Fabric, lost: set[LinkId], dpi
 
 
 def test_it_is_sent_alone_and_before_anything_is_worked_out() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0, 1)
-    fabric.run(5)
+    fabric = started(FakeFabric(), 0, 1)
+    fabric.run(2)
     leaf, uplink = Dpid(1), next(iter(fabric.switches[Dpid(1)].peers))
     peer = fabric.switches[leaf].peers[uplink]
     assert peer

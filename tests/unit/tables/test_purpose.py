@@ -34,7 +34,7 @@ from controller.tables.rules import (
 from signalbox.jobs.spec import ROCE_PORT, JobId, Transport
 from signalbox.jobs.subflows import PortClass, exactly
 from tests.support.fake_fabric import FakeFabric
-from tests.support.three_rings import CONFIG, register
+from tests.support.three_rings import CONFIG, started
 
 LEAF1 = Dpid(1)
 
@@ -42,16 +42,7 @@ LEAF1 = Dpid(1)
 @pytest.fixture(scope="module")
 def fabric() -> FakeFabric:
     """Return a fabric with three pinned jobs, which tests only read."""
-    return with_jobs()
-
-
-def with_jobs() -> FakeFabric:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0, 1, 2)
-    fabric.run(3)
-    return fabric
+    return started(FakeFabric(), 0, 1, 2)
 
 
 def uses(fabric: FakeFabric, dpid: Dpid = LEAF1) -> Iterator[tuple[Rule, Use]]:
@@ -99,7 +90,7 @@ def test_a_path_group_serves_the_jobs_whose_pins_point_at_it_and_one_that_leads_
 
 
 def test_flows_that_are_hashed_are_only_counted() -> None:
-    fabric = with_jobs()
+    fabric = started(FakeFabric(), 0, 1, 2)
     for port in (1, 2, 3, 4):
         fabric.cut(Dpid(2), PortNo(port))
     fabric.run(3)
@@ -108,7 +99,7 @@ def test_flows_that_are_hashed_are_only_counted() -> None:
 
 
 def test_pins_of_jobs_that_a_new_controller_does_not_know_are_orphans() -> None:
-    fabric = with_jobs()
+    fabric = started(FakeFabric(), 0, 1, 2)
     fabric.saved = SavedState()
     fabric.start(CONFIG)
     fabric.run(3)

@@ -9,11 +9,11 @@ from controller.circuits.wiring.circuits import Circuit, Port, Wiring, circulant
 
 
 @st.composite
-def wirings(draw: st.DrawFn, servers: int | None = None, interfaces: int | None = None) -> Wiring:
+def wirings(draw: st.DrawFn) -> Wiring:
     """Draw a wiring of partial permutations in which no server sends to itself."""
-    count = servers or draw(st.integers(2, 9))
+    count = draw(st.integers(2, 9))
     layers = []
-    for _ in range(interfaces or draw(st.integers(1, 4))):
+    for _ in range(draw(st.integers(1, 4))):
         order = draw(st.permutations(range(count)))
         dark = draw(st.sets(st.integers(0, count - 1)))
         layers.append(tuple(None if peer == server or server in dark else peer for server, peer in enumerate(order)))

@@ -19,7 +19,7 @@ from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.command_line import Result, Signalbox, api, signalbox
 from tests.support.fake_fabric import FakeFabric
-from tests.support.three_rings import CONFIG, register
+from tests.support.three_rings import started
 from tests.support.wire.control_stand_in import Running
 
 __all__ = ("api", "signalbox")
@@ -27,11 +27,7 @@ __all__ = ("api", "signalbox")
 
 def published(api: Running, *jobs: int) -> FakeFabric:
     """Return a fabric with these pinned jobs; the server publishes the status of the fabric's controller."""
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, *jobs)
-    fabric.run(3)
+    fabric = started(FakeFabric(), *jobs)
     api.control.board.publish(fabric.status)
     return fabric
 

@@ -64,6 +64,7 @@ from tests.support.planning.fabrics import (
 )
 from tests.support.planning.plans import link_loads, planned
 from tests.support.planning.split_problems import split
+from tests.support.three_rings import started
 
 LIMITS = PlanLimits(time_limit_s=10, deterministic=True)
 
@@ -323,18 +324,10 @@ RINGS = [[f"10.0.{leaf}.{host}" for leaf in (1, 2, 3, 4)] for host in (1, 2, 3)]
 EVERYTHING = frozenset(FailureKind)
 
 
-def started() -> FakeFabric:
-    """Return a fabric without jobs."""
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    return fabric
-
-
 @pytest.fixture
 def fabric() -> FakeFabric:
     """Return a fabric with three planned jobs on four leaves and four spines."""
-    fabric = started()
+    fabric = started(FakeFabric(), config=CONFIG)
     for number, ips in enumerate(RINGS):
         fabric.send(RegisterJob(ring_job(f"job{number}", ips)))
     fabric.run(3)
@@ -358,10 +351,8 @@ def analysed_job(fabric: FakeFabric, job: str = "job0") -> JobAnalysis:
     return found
 
 
-def analysed_failures(
-    fabric: FakeFabric, kinds: frozenset[FailureKind] = frozenset(), names: tuple[str, ...] = ()
-) -> FailureAnalysis:
-    found = analyse(request_of(fabric, WhatIf(kinds, None, 30.0, names)))
+def analysed_failures(fabric: FakeFabric, names: tuple[str, ...] = ()) -> FailureAnalysis:
+    found = analyse(request_of(fabric, WhatIf(frozenset(), None, 30.0, names)))
     assert isinstance(found, FailureAnalysis)
     return found
 
@@ -409,7 +400,7 @@ def test_the_answer_has_what_switches_count_and_what_is_awaited(fabric: FakeFabr
 
 
 def test_a_job_of_which_nothing_was_counted_cannot_be_explained() -> None:
-    fabric = started()
+    fabric = started(FakeFabric(), config=CONFIG)
     fabric.send(RegisterJob(JobSpec.parse({"job_id": "seen", "endpoints": RINGS[0]})))
     fabric.run(1)  # its hosts answer
     with pytest.raises(
@@ -441,7 +432,7 @@ def test_jobs_that_cannot_be_analysed(fabric: FakeFabric) -> None:
         analysed_job(fabric, "late")
     assert error.value.about == {"jobId": "late", "missingHosts": "10.0.9.8,10.0.9.9"}
     with pytest.raises(NotFound, match="no job is announced"):
-        analysed_job(started(), "nix")
+        analysed_job(started(FakeFabric(), config=CONFIG), "nix")
 
 
 # ---- single failures
