@@ -1,7 +1,7 @@
 """Errors that users see. Each error names the field, the mistake and the correct form.
 
 ``field_problems`` turns pydantic's findings about a file or request into one ``FieldProblem`` per field. This module
-does not import pydantic, because Mininet's command ``mn`` loads it with the system's Python (see
+does not import pydantic when it is loaded, because Mininet's command ``mn`` loads it with the system's Python (see
 ``offline.scenarios.topologies``)."""
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from datetime import date, time
 from enum import StrEnum
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
+Model = TypeVar("Model", bound="BaseModel")
 
 MAX_PROBLEMS = 100
 """Largest number of problems reported at a time, so that refusing a request costs no more than accepting it."""
@@ -293,6 +294,16 @@ _LENGTHS: Mapping[str, str] = {
     "too_long": "at most {max_length} {what} are allowed (given: {actual_length})",
     "too_short": "must have at least {min_length} {entries} (given: {actual_length})",
 }
+
+
+def validated(model: type[Model], data: Any) -> Model:
+    """Return the model of these data. Raises ``InvalidInput`` with the ``field_problems``."""
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise InvalidInput(field_problems(error, model)) from None
 
 
 def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[FieldProblem, ...]:

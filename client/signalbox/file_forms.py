@@ -12,9 +12,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
-from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.errors import FieldProblem, InvalidInput, validated
 from signalbox.ip_addresses import AddressRange, HostAddress, addresses_of_range
 from signalbox.jobs.collectives import check
 from signalbox.jobs.spec import (
@@ -82,10 +82,7 @@ def job_in(data: Any) -> JobSpec:
 
     Raises ``InvalidInput`` with the problems of the short forms. If they have none, it raises ``InvalidInput`` with the
     problems that ``JobSpec.parse`` or ``check`` finds."""
-    try:
-        job = JobInFile.model_validate(data)
-    except ValidationError as error:
-        raise InvalidInput(field_problems(error, JobInFile)) from None
+    job = validated(JobInFile, data)
     InvalidInput.refuse(_misplaced(job, data))
     if job.parallelizations:
         return _with_parallelizations(job, parallelizations_in(job, data))

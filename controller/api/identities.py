@@ -22,7 +22,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
@@ -30,7 +29,7 @@ from pydantic_core import PydanticCustomError
 
 from controller.jobs.messages import NO_QUOTA, HostPrefixes, Quota
 from controller.toml_files import TomlTable, matching, read_toml
-from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.errors import FieldProblem, InvalidInput, validated
 from signalbox.files import of_another_user, open_to_others
 from signalbox.ip_addresses import NETWORK_FORM, Network, network_of
 from signalbox.jobs.spec import at_most
@@ -242,10 +241,7 @@ def new_token() -> tuple[str, str]:
 def token_table(name: str, role: Role, tenant: str | None, sha256: str) -> str:
     """Return an entry of the tokens file in TOML. Raises ``InvalidInput`` for values that the file does not allow."""
     given = {"name": name, "sha256": sha256, "role": role.value} | ({"tenant": tenant} if tenant else {})
-    try:
-        _Token.model_validate(given)
-    except ValidationError as error:
-        raise InvalidInput(field_problems(error, _Token)) from None
+    validated(_Token, given)
     # The fields contain no character that JSON or TOML would escape.
     return "\n".join(["[[token]]", *(f"{key} = {json.dumps(value)}" for key, value in given.items())])
 

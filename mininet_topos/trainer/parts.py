@@ -12,10 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from mininet_topos.trainer.collective import COLLECTIVES
-from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.errors import FieldProblem, InvalidInput, validated
 from signalbox.jobs.spec import Algorithm, Collective, Compute, Frozen, JobSpec, Library, Transfer
 
 FLOAT_BYTES = 4
@@ -81,10 +79,7 @@ def read_job(path: Path) -> WholeJob:
         raise InvalidInput.of(str(path), f"is not JSON: {error}") from None
     if not isinstance(data, dict):
         raise InvalidInput.of(str(path), "must be an object with the fields of a job spec")
-    try:
-        times = _Times(compute=data.pop("compute", ()))
-    except ValidationError as error:
-        raise InvalidInput(field_problems(error, _Times)) from None
+    times = validated(_Times, {"compute": data.pop("compute", ())})
     spec = JobSpec.parse(data)
     return whole_job(spec, spec.parallelizations[0].compute if spec.parallelizations else times.compute)
 

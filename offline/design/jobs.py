@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from offline.design.loads import Loads, collective_bytes
 from offline.design.placing import MEGATRON, Part, Placed, placements
 from offline.design.question import Question, Term, term_s
 from offline.design.shape import LEAST_GBPS, Ints, Shape
-from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.errors import FieldProblem, InvalidInput, validated
 from signalbox.file_forms import JobInFile, addresses_in
 from signalbox.files import called
 from signalbox.jobs.formulas import formula
@@ -127,10 +127,7 @@ def _of_file(path: Path, shape: Shape, every: bool, problems: list[FieldProblem]
 
 def _job(data: Any, place_of: PlaceOf, shape: Shape, every: bool) -> list[DesignedJob]:
     with placed(place_of):
-        try:
-            job = JobInDesign.model_validate(data)
-        except ValidationError as error:
-            raise InvalidInput(field_problems(error, JobInDesign)) from None
+        job = validated(JobInDesign, data)
         InvalidInput.refuse(_misplaced(job, data))
         ranks = _ranks(job, shape)
         if job.model is None:

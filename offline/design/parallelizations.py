@@ -12,11 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from controller.public.wirings import Offer, Way
 from offline.design.jobs import JobInDesign
-from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.errors import FieldProblem, InvalidInput, validated
 from signalbox.file_forms import addresses_in, job_in, misplaced_parallelizations, parallelizations_in
 from signalbox.files import called
 from signalbox.jobs.spec import MAX_ENDPOINTS
@@ -54,10 +52,7 @@ def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:
 
 
 def _offer(data: Any, servers: int) -> Offer:
-    try:
-        job = JobInDesign.model_validate(data)
-    except ValidationError as error:
-        raise InvalidInput(field_problems(error, JobInDesign)) from None
+    job = validated(JobInDesign, data)
     InvalidInput.refuse(_misplaced(job, data))
     count, ranks_each = _sizes(job, servers)
     addresses = [f"10.0.{1 + number >> 8}.{1 + number & 255}" for number in range(count)]

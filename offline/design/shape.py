@@ -16,10 +16,10 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from offline.design.question import Limits, Rates, Relation
-from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.errors import FieldProblem, InvalidInput, validated
 from signalbox.files import called
 from signalbox.jobs.spec import Frozen, Number, Whole
 from signalbox.spec_files import PlaceOf, data_in, placed
@@ -160,10 +160,7 @@ def with_rates(shape: Shape, gbps: Sequence[float]) -> str:
 
 def shape_of(data: object) -> Shape:
     """Return the network that plain data describe. Raises ``InvalidInput``."""
-    try:
-        shape = Shape.model_validate(data)
-    except ValidationError as error:
-        raise InvalidInput(field_problems(error, Shape)) from None
+    shape = validated(Shape, data)
     InvalidInput.refuse(_misfits(shape))
     return shape
 

@@ -20,11 +20,10 @@ from pydantic import (
     FailFast,
     Field,
     StrictBool,
-    ValidationError,
 )
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from signalbox.errors import FieldProblem, InvalidInput, cut, field_problems
+from signalbox.errors import FieldProblem, InvalidInput, cut, validated
 from signalbox.ip_addresses import HostAddress
 from signalbox.job_ids import JOB_ID, JOB_ID_FORM
 
@@ -304,10 +303,7 @@ class JobSpec(Frozen):
 
         Raises ``InvalidInput`` with the fields whose values are wrong (for a long list, only its first wrong item). If
         all values are right, the error has up to 100 fields that contradict other fields."""
-        try:
-            spec = cls.model_validate(data)
-        except ValidationError as error:
-            raise InvalidInput(field_problems(error, cls)) from None
+        spec = validated(cls, data)
         misfits = (_misfits(way, where, len(spec.endpoints)) for where, way in spec.ways())
         InvalidInput.refuse(
             chain(

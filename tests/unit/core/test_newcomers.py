@@ -390,7 +390,7 @@ def test_an_all_to_all_for_which_hashing_is_as_good_is_pinned_once_and_stays() -
     )
     changes = fabric.rule_changes
     fabric.carry(60)
-    assert fabric.status.plan_reason == "kept: the running routes are as good"
+    assert fabric.status.plan_reason == "kept: the running routes are as good as the plan"
     assert (fabric.status.moved_flows_total, fabric.rule_changes) == (0, changes)
 
 

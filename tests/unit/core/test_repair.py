@@ -84,7 +84,7 @@ def test_the_plan_that_follows_moves_nothing_that_need_not_move_again(fabric: Sl
     fabric.solve()
     assert_no_collision(fabric)
     assert (fabric.mods, spines_used(fabric)) == ([], repaired)
-    assert fabric.status.plan_reason == "kept: the running routes are as good"
+    assert fabric.status.plan_reason == "kept: the running routes are as good as the plan"
     assert fabric.status.plan_installed
 
 
