@@ -17,6 +17,7 @@ MODULES = {
     "judge": "benchmarks.judge.command",
     "judgement": "benchmarks.judgement.command",
     "workloads": "benchmarks.judge.workloads",
+    "mixes": "benchmarks.judge.mixed_jobs",
     "certificates": "benchmarks.judge.certificates",
     "fabric": "benchmarks.fabric.command",
     "scale": "benchmarks.scale.command",

@@ -1,0 +1,97 @@
+"""Simulated annealing of routes: whole flows, or flows of several equal pieces.
+
+It is an independent judge of the planner's search, and imports nothing of the controller. The input is an ``Exact``;
+the result is the smallest worst slowdown that was found."""
+
+import math
+import random
+from collections import defaultdict
+from time import process_time
+
+from benchmarks.judge.exact import Exact, Path
+
+_COOLING = 60
+"""Number of proposals per piece while the temperature falls once from its highest to its lowest value."""
+_HOTTEST, _COLDEST = 0.3, 0.003
+"""Highest and lowest temperature, as multiples of the mean load that a piece adds to a link."""
+_LESS = 1e-3
+"""Relative difference between the best worst slowdown so far and the loads that the search aims at."""
+_CHECKED = 256
+"""Number of proposals after which the pieces on overloaded links are found again."""
+_HOT = 0.7
+"""Share of the proposals that move a piece on an overloaded link."""
+
+
+def annealed(exact: Exact, pieces: int, seconds: float, seed: int = 1) -> float:
+    """Return the smallest worst slowdown of a routing in ``pieces`` equal pieces per flow, found in processor time."""
+    return _Annealer(exact, pieces, seed).run(seconds)
+
+
+class _Annealer:
+    def __init__(self, exact: Exact, pieces: int, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._least = float(max(exact.nic_slowdowns.values()))
+        self._capacity = [float(capacity) for capacity in exact.capacity]
+        self._load = [0.0] * len(exact.ends)
+        phases: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        for flow in exact.flows:
+            for phase in flow.demand:
+                phases[flow.job].setdefault(phase, len(phases[flow.job]))
+        self._sums: dict[tuple[int, int], list[float]] = {}
+        """Load of each phase of a job, by job and link."""
+        self._pieces: list[tuple[int, list[tuple[int, float]], tuple[Path, ...]]] = []
+        """Per piece its job, its demand by number of the phase, and its paths."""
+        for flow in exact.flows:
+            paths = exact.paths(*flow.ends)
+            demand = [(phases[flow.job][phase], bps / pieces) for phase, bps in flow.demand.items()]
+            if len(paths) > 1 or paths[0]:
+                self._pieces += [(flow.job, demand, paths)] * pieces
+            for path in paths:
+                for link in path:
+                    self._sums.setdefault((flow.job, link), [0.0] * len(phases[flow.job]))
+        self._at = [self._random.choice(paths) for _, _, paths in self._pieces]
+
+    def run(self, seconds: float) -> float:
+        end = process_time() + seconds
+        for number, path in enumerate(self._at):
+            self._put(number, path, 1)
+        best = max(self._load, default=1.0)
+        mean = sum(self._load) / max(1, sum(map(len, self._at)))
+        steps = max(2_000, _COOLING * len(self._pieces))
+        step = 0
+        while best > self._least and self._pieces and process_time() < end:
+            goal = max(self._least, best * (1 - _LESS))
+            temperature = mean * _HOTTEST * (_COLDEST / _HOTTEST) ** (step % steps / steps)
+            hot = [n for n, path in enumerate(self._at) if any(self._load[link] > goal for link in path)]
+            if not hot:
+                best = max(self._load)
+                continue
+            for _ in range(_CHECKED):
+                among = hot if self._random.random() < _HOT else range(len(self._at))
+                self._propose(self._random.choice(among), goal, temperature)
+            step += _CHECKED
+        return max(best, self._least)
+
+    def _propose(self, number: int, goal: float, temperature: float) -> None:
+        old, new = self._at[number], self._random.choice(self._pieces[number][2])
+        if old == new:
+            return
+        links = {*old, *new}
+        before = sum(max(0.0, self._load[link] - goal) for link in links)
+        self._put(number, old, -1)
+        self._put(number, new, 1)
+        worse = sum(max(0.0, self._load[link] - goal) for link in links) - before
+        if worse <= 0 or self._random.random() < math.exp(-worse / temperature):
+            self._at[number] = new
+        else:
+            self._put(number, new, -1)
+            self._put(number, old, 1)
+
+    def _put(self, number: int, path: Path, sign: int) -> None:
+        job, demand, _ = self._pieces[number]
+        for link in path:
+            sums = self._sums[job, link]
+            before = max(sums)
+            for phase, bps in demand:
+                sums[phase] += sign * bps
+            self._load[link] += (max(sums) - before) / self._capacity[link]

@@ -1,0 +1,145 @@
+"""Benchmark ``mixes``: plan jobs with several phases and unequal bytes, and compare with independent methods.
+
+Whole flows are compared with an annealer, flows of two subflows with an annealer of two equal pieces, and flows of more
+subflows with the fluid optimum. None of them shares code with the controller. Every case is also planned in a short
+time, which must not give a better plan. Module ``mixes`` has the cases. The result is a table or JSON. Every verdict is
+in a file, and a run continues where the previous one ended.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from time import process_time
+from typing import Annotated, Any
+from unittest.mock import patch
+
+import typer
+
+from benchmarks.judge import adapter
+from benchmarks.judge.annealer import annealed
+from benchmarks.judge.command import Line, Record, Records, Within, show_verdicts
+from benchmarks.judge.exact import Exact
+from benchmarks.judge.mixes import CASES, instance_for
+from benchmarks.judge.verdicts import SOLVE_S, Judge
+from controller.planning.problem import PlanLimits
+from signalbox.commands.output import AsJson
+
+_ANNEALED = (1, 2)
+"""Numbers of subflows for which the annealer is the judge."""
+_LONGER = 10
+"""Time of the annealer, as a multiple of the planner's time limit."""
+_SHORT = 0.1
+"""Time limit of the short plan, as a part of the planner's time limit."""
+_SAME, _NEAR = 1e-4, 0.01
+
+
+def main(
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Plan only cases whose name contains TEXT.")] = "",
+    most_flows: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Plan only cases with at most N flows.", show_default="all")
+    ] = None,
+    subflows: Annotated[str, typer.Option(metavar="N,…", help="Numbers of subflows, ascending.")] = "1,2,8",
+    seconds: Within = math.inf,
+    time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
+    anneal: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="S", help="Seconds that the annealer takes; 0 for none.", show_default="10 limits"),
+    ] = None,
+    busy: Annotated[
+        bool, typer.Option("--busy", help="Count processor time, because other programs use the machine.")
+    ] = False,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File of verdicts; new ones are added.")] = Path(
+        "out/bench/mixes.jsonl"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Plan jobs with several phases and unequal bytes, whole and split, and compare with independent methods."""
+    limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0)
+    counts = [int(text) for text in subflows.split(",")]
+    anneal_s = _LONGER * time_limit if anneal is None else anneal
+    names = [name for name in CASES if only in name and (most_flows is None or flows_of(name) <= most_flows)]
+    records = Records(out)
+    with ExitStack() as patches:
+        if busy:
+            patches.enter_context(patch("time.perf_counter", process_time))
+            patches.enter_context(patch.object(adapter, "perf_counter", process_time))
+        left = records.fill(names, lambda name: judged(name, counts, limits, anneal_s), seconds)
+    data = summary([records.known[name] for name in names if name in records.known], left)
+    show_verdicts(data, "mixes by number of subflows", ("wrong", "worse", "not_near"), as_json)
+
+
+def flows_of(name: str) -> int:
+    return len({send[:3] for send in instance_for(CASES[name]).sends})
+
+
+def judged(name: str, counts: Sequence[int], limits: PlanLimits, anneal_s: float) -> Record:
+    instance = instance_for(CASES[name])
+    exact = Exact(instance)
+    judge = Judge(exact, SOLVE_S)
+    short = replace(limits, time_limit_s=_SHORT * limits.time_limit_s)
+    plans = []
+    for count in counts:
+        soon = adapter.answer(instance, count, short)
+        verdict = judge.quick(adapter.answer(instance, count, limits))
+        slowdown = max(soon.job_slowdown.values(), default=1.0)
+        if verdict.slowdown > slowdown * (1 + _SAME):
+            verdict.worse.append(f"{verdict.slowdown:.6g} instead of {slowdown:.6g} in a shorter time")
+        known = verdict.optimum
+        if count in _ANNEALED and verdict.gap > _SAME and anneal_s:
+            known = annealed(exact, count, anneal_s)
+        plans.append(verdict.as_json() | {"judged": known, "soon": slowdown})
+    return {"name": name, "flows": len(exact.flows), "plans": plans}
+
+
+def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
+    rows: dict[int, list[Record]] = {}
+    for record in found:
+        for plan in record["plans"]:
+            rows.setdefault(plan["max_subflows"], []).append(plan)
+    return {
+        "judged": len(found),
+        "left": left,
+        "rows": [_line(count, plans) for count, plans in sorted(rows.items())],
+        "wrong": list(_texts(found, "refuted", "faults")),
+        "worse": list(_texts(found, "worse")),
+        "not_near": [
+            f"{record['name']}, {record['flows']:,} flows, {plan['max_subflows']} subflows: slowdown "
+            f"{plan['slowdown']:.6g}, {plan['judged']:.6g} is possible, the plan's bound is {plan['bound']:.6g}, "
+            f"{plan['solver']}"
+            for record in found
+            for plan in record["plans"]
+            if _excess(plan) > _NEAR
+        ],
+    }
+
+
+def _excess(plan: Record) -> float:
+    """Return the relative distance of the plan from its judge; the annealer may also be worse than the plan."""
+    return max(0.0, float(plan["slowdown"] / plan["judged"] - 1))
+
+
+def _texts(found: Iterable[Record], *kinds: str) -> Iterable[str]:
+    for record in found:
+        for plan in record["plans"]:
+            for kind in kinds:
+                yield from (f"{record['name']}, {plan['max_subflows']} subflows: {text}" for text in plan[kind])
+
+
+def _line(count: int, plans: Sequence[Record]) -> Line:
+    stated = [plan["slowdown"] / plan["bound"] - 1 for plan in plans]
+    return {
+        "max_subflows": count,
+        "plans": len(plans),
+        "worse": sum(bool(plan["worse"]) for plan in plans),
+        "within 1 % of the judge": f"{sum(_excess(plan) <= _NEAR for plan in plans) / len(plans):.1%}",
+        "mean above the judge": f"{fmean(map(_excess, plans)):.2%}",
+        "largest": f"{max(map(_excess, plans)):.1%}",
+        "stated gap within 1 %": f"{sum(gap <= _NEAR for gap in stated) / len(plans):.1%}",
+        "mean stated gap": f"{fmean(stated):.1%}",
+        "optimal": sum(plan["certificate"] == "optimal" for plan in plans),
+        "median s": f"{sorted(plan['wall_s'] for plan in plans)[len(plans) // 2]:.2f}",
+        "longest s": f"{max(plan['wall_s'] for plan in plans):.2f}",
+    }
