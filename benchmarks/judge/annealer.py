@@ -6,6 +6,7 @@ the result is the smallest worst slowdown that was found."""
 import math
 import random
 from collections import defaultdict
+from itertools import count
 from time import process_time
 
 from benchmarks.judge.exact import Exact, Path
@@ -14,8 +15,8 @@ _COOLING = 60
 """Number of proposals per piece while the temperature falls once from its highest to its lowest value."""
 _HOTTEST, _COLDEST = 0.3, 0.003
 """Highest and lowest temperature, as multiples of the mean load that a piece adds to a link."""
-_LESS = 1e-3
-"""Relative difference between the best worst slowdown so far and the loads that the search aims at."""
+_LESS = (0.02, 0.05, 0.1, 0.2)
+"""Relative differences between the best worst slowdown so far and the loads that the search aims at, cycle by cycle."""
 _CHECKED = 256
 """Number of proposals after which the pieces on overloaded links are found again."""
 _HOT = 0.7
@@ -40,7 +41,7 @@ class _Annealer:
         self._sums: dict[tuple[int, int], list[float]] = {}
         """Load of each phase of a job, by job and link."""
         self._pieces: list[tuple[int, list[tuple[int, float]], tuple[Path, ...]]] = []
-        """Per piece its job, its demand by number of the phase, and its paths."""
+        """Job, demand by number of the phase, and paths of each piece."""
         for flow in exact.flows:
             paths = exact.paths(*flow.ends)
             demand = [(phases[flow.job][phase], bps / pieces) for phase, bps in flow.demand.items()]
@@ -58,19 +59,17 @@ class _Annealer:
         best = max(self._load, default=1.0)
         mean = sum(self._load) / max(1, sum(map(len, self._at)))
         steps = max(2_000, _COOLING * len(self._pieces))
-        step = 0
-        while best > self._least and self._pieces and process_time() < end:
-            goal = max(self._least, best * (1 - _LESS))
+        for step in count(0, _CHECKED):
+            goal = max(self._least, best * (1 - _LESS[step // steps % len(_LESS)]))
             temperature = mean * _HOTTEST * (_COLDEST / _HOTTEST) ** (step % steps / steps)
             hot = [n for n, path in enumerate(self._at) if any(self._load[link] > goal for link in path)]
-            if not hot:
-                best = max(self._load)
-                continue
+            best = min(best, max(self._load, default=1.0))
+            if best <= self._least or not self._pieces or process_time() > end:
+                return max(best, self._least)
             for _ in range(_CHECKED):
-                among = hot if self._random.random() < _HOT else range(len(self._at))
+                among = hot if hot and self._random.random() < _HOT else range(len(self._at))
                 self._propose(self._random.choice(among), goal, temperature)
-            step += _CHECKED
-        return max(best, self._least)
+        raise AssertionError("unreachable")
 
     def _propose(self, number: int, goal: float, temperature: float) -> None:
         old, new = self._at[number], self._random.choice(self._pieces[number][2])

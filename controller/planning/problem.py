@@ -271,6 +271,13 @@ class PlanLimits:
         """Return these limits with an end that is ``seconds`` earlier."""
         return replace(self, until=self.until - seconds)
 
+    def part(self, share: float) -> PlanLimits:
+        """Return these limits for a share of the time that is left; deterministic limits are returned unchanged."""
+        if self.deterministic:
+            return self
+        until = time.perf_counter() + share * self.left_s
+        return replace(self, until=until, time_limit_s=share * self.time_limit_s)
+
     def allows(self, stage: str, seconds: float) -> bool:
         """Return whether there is time for a stage that takes about ``seconds`` and cannot be cut off.
 

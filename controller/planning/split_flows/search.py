@@ -14,10 +14,10 @@ The search of one part:
    closely as this slowdown allows.
 4. Divide the amounts into the subflows of flows (``dividing``): few subflows, and at most as many as a flow may have.
 
-The fluid optimum is rounded to the number of subflows that a flow may have. A search with fewer subflows per flow, or
-with whole flows, can give smaller slowdowns than the rounded optimum. When the plan misses its bound, fewer subflows
-per flow are tried, down to whole flows. Near the bound of the worst slowdown only problems with few flows try this,
-because each number of subflows needs another search.
+A fluid optimum that is rounded to k subflows per flow can have larger slowdowns than the result of a search with k - 1
+subflows, or with whole flows. So whole flows are planned first, in a fixed share of the time, and then get shares on
+few paths (``sharing``). When the plan misses its bound, the fluid optimum is also divided into fewer subflows. Near the
+bound of the worst slowdown only problems with few flows try this, because each number of subflows needs another search.
 
 At last ``exact`` looks for the optimum, or proves that there is nothing better.
 
@@ -27,8 +27,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +55,7 @@ from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import Divider
 from controller.planning.split_flows.leaf_spine import peel
 from controller.planning.split_flows.lp import FluidModel, Goal, fits
+from controller.planning.split_flows.sharing import shared
 from controller.planning.whole_flows import search as whole_search
 from signalbox.jobs.spec import JobId
 
@@ -75,56 +77,128 @@ _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
 """Relative distances of the smallest capacity of a link between switches from the largest capacity.
 
 Up to ``_ALIKE`` the links are alike, up to ``_NEARLY_ALIKE`` they differ a little."""
+_SHARES_SHARE = 0.85
+"""Share of the time that is left for shares on few paths; the fluid optimum has the rest."""
 _REACHED = 1e-6
 """Excess (in slowdowns) that counts as zero."""
 _BISECTIONS = 8
+WholeFlows = Callable[[Problem, Bounds, list[Draft]], list[Draft]]
 CommonLink = tuple[Dpid, int]
 """Spine, and index of the cable among the cables between this spine and a leaf."""
 
 
-def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:
+def solve(
+    problem: Problem,
+    limits: PlanLimits,
+    bounds: Bounds,
+    drafts: list[Draft],
+    kept: Draft,
+    whole_flows: WholeFlows,
+) -> Drafts:
     """Return candidates and bounds. If a solver fails, the candidates of the other solvers remain.
 
-    ``kept``: the candidate with the fewest moves."""
-    found: list[Draft] = []
-    proven = bounds.vector
-    cap = math.inf if limits.max_moves is None else limits.max_moves
-    most = max(flow.max_subflows for flow in problem.flows)
-    for subflows in range(most, 0, -1):
-        if not limits.allows("fewer subflows" if subflows < most else "split flows", _BEGIN_S * len(problem.flows)):
-            break
-        fewer = with_subflows(problem, subflows)
+    ``kept``: the candidate with the fewest moves. ``whole_flows``: makes candidates for the problem with whole flows,
+    given its bounds and the candidates so far."""
+    search = _Stages(problem, limits, bounds, drafts, kept)
+    whole = partial(search.whole, whole_flows)
+    for stage in (search.closed, whole, search.shares, search.fluid, search.small, search.nearer):
         try:
-            if subflows == 1:
-                found += _whole(problem, fewer, limits, [*found, *drafts], kept)
-                break
-            closed = closed_forms.route(fewer, bounds) if subflows < most else None
-            known = [draft(problem, *closed)] if closed else drafts
-            solution = solve_by_part(fewer, limits, bounds, known)
-            if solution is not None:
-                found += [*(known if closed else []), *solution.drafts]
-                # Bounds of fewer subflows do not hold for more subflows.
-                proven = stronger(proven, solution.proven) if subflows == most else proven
+            stage()
         except Exception:
             log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
-            break
-        within = (of for of in (*found, *drafts) if of.moves <= cap)
-        best = best_first([kept, *within])[0].vector
-        if _is_near(problem, best, proven) or slowdowns_proven(best, proven) == len(best):
-            break
-    try:
-        least = best_first([*found, *drafts])[0]
-        missed = not slowdowns_proven(least.vector[:1], proven[:1]) and not _is_near(problem, least.vector, proven)
-        small = exact.solve(problem, limits, bounds, least) if missed else None
-        if small is not None:
-            found, proven = [*small.drafts, *found], stronger(proven, small.proven)
-            least = best_first([*found, *drafts])[0]
-        if least.moves and fits(problem, limits, "fewer moves"):
-            nearer = relieve(problem, limits, bounds, least.routes)
-            found += [draft(problem, "lp", nearer)] if nearer else []
-    except Exception:
-        log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
-    return Drafts(found, proven)
+    return Drafts(search.found, search.proven)
+
+
+class _Stages:
+    """Stages of the search. Each starts from the candidates of the previous ones."""
+
+    def __init__(self, problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> None:
+        self._problem, self._limits, self._bounds, self._drafts, self._kept = problem, limits, bounds, drafts, kept
+        self._cap = math.inf if limits.max_moves is None else limits.max_moves
+        self._most = max(flow.max_subflows for flow in problem.flows)
+        self._closed = False
+        self.found: list[Draft] = []
+        self.proven = bounds.vector
+
+    @property
+    def _all(self) -> list[Draft]:
+        return [*self.found, *self._drafts]
+
+    @property
+    def _best(self) -> Draft:
+        """Best candidate within the cap on moves."""
+        return best_first([self._kept, *(of for of in self._all if of.moves <= self._cap)])[0]
+
+    @property
+    def _reached(self) -> bool:
+        """Whether the bounds are reached, or the bound of the worst slowdown nearly, when there are many flows."""
+        best = self._best.vector
+        return _is_near(self._problem, best, self.proven) or slowdowns_proven(best, self.proven) == len(best)
+
+    def closed(self) -> None:
+        """Keep the parts that need no search, and peel the others; this counts only if no part needs a search."""
+        if self._limits.allows("split flows", _BEGIN_S * len(self._problem.flows)):
+            solution = solve_by_part(self._problem, self._limits, self._bounds, self._drafts, searching=False)
+            self._add(solution)
+            self._closed = solution is not None
+
+    def whole(self, whole_flows: WholeFlows) -> None:
+        """Plan whole flows, when their bounds allow a better plan than the best so far."""
+        whole = with_subflows(self._problem, 1)
+        bounds = slowdown_bounds(whole)
+        if not self._reached and is_less(bounds.vector, self._best.vector):
+            self.found += whole_flows(whole, bounds, self._all)
+
+    def shares(self) -> None:
+        """Give flows shares on few paths, from the best candidate on, in a fixed share of the time."""
+        if self._reached or self._limits.max_moves is not None or not self._limits.allows("shares", 0.0):
+            return
+        routes = shared(self._problem, self._best.routes, self.proven[0], self._limits.part(_SHARES_SHARE))
+        self.found += [draft(self._problem, "lp", routes)] if routes else []
+
+    def fluid(self) -> None:
+        """Find and divide the fluid optimum; where that misses the bounds, also for fewer subflows than allowed."""
+        if slowdowns_proven(self._best.vector, self.proven) == len(self.proven) or (self._closed and self._reached):
+            return
+        limits, taken_s = self._limits, 0.0
+        for subflows in range(self._most - self._closed, 1, -1):
+            left_s = limits.left_s
+            if not limits.allows("fewer subflows", max(taken_s, _BEGIN_S * len(self._problem.flows))):
+                return
+            fewer = with_subflows(self._problem, subflows)
+            closed = closed_forms.route(fewer, self._bounds) if subflows < self._most else None
+            known = [draft(self._problem, *closed)] if closed else self._all
+            self.found += known if closed else []
+            solution = solve_by_part(fewer, limits, self._bounds, known)
+            # Bounds of fewer subflows do not hold for more subflows.
+            self._add(solution and (solution if subflows == self._most else Drafts(solution.drafts, self.proven)))
+            taken_s = left_s - limits.left_s if left_s < math.inf else 0.0
+            if self._reached:
+                return
+
+    def small(self) -> None:
+        """Look for the optimum of a small problem whose bound of the worst slowdown is missed."""
+        best = best_first(self._all)[0]
+        if not slowdowns_proven(best.vector[:1], self.proven[:1]) and not _is_near(
+            self._problem, best.vector, self.proven
+        ):
+            self._add(exact.solve(self._problem, self._limits, self._bounds, best))
+
+    def nearer(self) -> None:
+        least = best_first(self._all)[0]
+        if least.moves and fits(self._problem, self._limits, "fewer moves"):
+            nearer = relieve(self._problem, self._limits, self._bounds, least.routes)
+            self.found += [draft(self._problem, "lp", nearer)] if nearer else []
+
+    def _add(self, solution: Drafts | None) -> None:
+        if solution is not None:
+            self.found += solution.drafts
+            self.proven = stronger(self.proven, solution.proven)
+
+
+def is_whole(routes: Routes) -> bool:
+    """Return whether no flow is split."""
+    return all(len(route) == 1 for route in routes.values())
 
 
 def _is_near(problem: Problem, slowdowns: Sequence[float], proven: Sequence[float]) -> bool:
@@ -141,26 +215,16 @@ def with_subflows(problem: Problem, most: int) -> Problem:
     )
 
 
-def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Draft], kept: Draft) -> list[Draft]:
-    """Return candidates with whole flows; none when bounds show that they cannot be better than ``drafts``."""
-    bounds, best = slowdown_bounds(whole), best_first(drafts)[0]
-    if not is_less(bounds.vector, best.vector):
-        return []
-    closed = closed_forms.route(whole, bounds)
-    cheap = [draft(problem, "greedy", greedy.assign(whole, keep_current=False))]
-    cheap += [draft(problem, *closed)] if closed else []
-    start = kept if all(len(route) == 1 for route in kept.routes.values()) else cheap[0]
-    searched = whole_search.solve(whole, limits, bounds, best_first([start, *cheap])[0], start)
-    return [*searched.drafts, *cheap]
-
-
 # ---- part by part
 
 
-def solve_by_part(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft]) -> Drafts | None:
+def solve_by_part(
+    problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft], searching: bool = True
+) -> Drafts | None:
     """Return the best candidate found and the proven bounds; no candidate if the best is one of ``drafts``.
 
-    With a cap on moves, return the best candidate within the cap; None if the search finds no such candidate."""
+    With a cap on moves, return the best candidate that the search finds within it; None when there is none. Without
+    ``searching``, return None when a part needs a search."""
     aims = _aims(problem, bounds)
     beyond = [links_beyond(problem, of.numbered or of.routes, aims) for of in drafts]
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
@@ -179,14 +243,17 @@ def solve_by_part(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: 
         free = replace(limits, max_moves=None)
         part = problem if len(flows) == len(problem.flows) else problem.with_flows(flows)
         optima = 1 if limits.max_moves is None else 2
-        found = _of_part(part, bounds if part is problem else slowdown_bounds(part), free, aims, drafts, optima)
+        of_part = bounds if part is problem else slowdown_bounds(part)
+        found = _of_part(part, of_part, free, aims, drafts, optima, searching)
+        if found is None:
+            return None
         proven = stronger(proven, _of_all(bounds, found.proven))
         best = found.drafts[0]
         if part is problem and any(best.routes is of.routes for of in drafts):
             return Drafts([], proven)
         routes |= best.routes
     if limits.max_moves is not None and problem.moves(routes) > limits.max_moves:
-        capped = search_part(problem, limits, bounds) if fits(problem, limits, "lp") else None
+        capped = search_part(problem, limits, bounds) if searching and fits(problem, limits, "lp") else None
         return capped and capped._replace(proven=stronger(proven, capped.proven))
     return Drafts([draft(problem, "lp", routes)], proven)
 
@@ -198,7 +265,8 @@ def _of_part(
     aims: Mapping[JobId, float],
     known: Sequence[Draft],
     optima: int,
-) -> Drafts:
+    searching: bool,
+) -> Drafts | None:
     """Return the best candidate of one part, and the bounds that are proven.
 
     The known candidates and the closed form of ``peeling`` are compared first. When the best of them misses the aim of
@@ -215,6 +283,8 @@ def _of_part(
         slowdown <= aims[job] * (1 + SLOWDOWN_TOLERANCE) for job, slowdown in best.job_slowdown.items()
     ):
         return Drafts([best], bounds.vector)
+    if not searching:
+        return None
     found = search_part(part, limits, bounds) if fits(part, limits, "lp", optima) else None
     if found is None:
         return Drafts([best], bounds.vector)

@@ -36,7 +36,7 @@ from controller.planning.plan import Draft, Drafts, best_first, draft, slowdowns
 from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes, link_rows, whole
 from controller.planning.slowdown_vector import SlowdownVector, slowdown_vector, stronger
 from controller.planning.split_flows.lp import fits, fluid_bound
-from controller.planning.whole_flows import cpsat
+from controller.planning.whole_flows import cpsat, tabu
 
 log = structlog.get_logger(__name__)
 MAX_FLOWS = 20_000
@@ -47,6 +47,10 @@ _VARIABLES_PER_S = 5_000
 Building a model of ten times that size alone takes a second."""
 _LOCAL_S = 50e-6
 """Seconds per flow until local search has made its first step."""
+_LOCAL_SHARE = 0.25
+"""Share of the time left for local search when tabu search follows."""
+_TABU_SHARE = 0.7
+"""Share of the time left for tabu search; bounds and CP-SAT have the rest."""
 _MOVES_SHARE = 0.25
 """Share of the time limit for CP-SAT when it can only save moves."""
 _FLUID_SHARE = 0.25
@@ -93,8 +97,12 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
     target = slowdown_vector(bounds, limits)
     if len(problem.flows) > MAX_FLOWS:
         return Drafts([], target.slowdowns)
-    searched = _search(problem, limits, bounds, target, kept)
+    free = limits.max_moves is None
+    searched = _search(problem, limits.part(_LOCAL_SHARE) if free else limits, bounds, target, kept)
     best = best_first([best, *searched])[0]
+    if free and slowdowns_proven(best.vector, target.slowdowns) < len(best.vector):
+        searched += _by_tabu(problem, limits.part(_TABU_SHARE), bounds, target.slowdowns, best)
+        best = best_first([best, *searched])[0]
     settled = slowdowns_proven(best.vector, target.slowdowns) == len(best.vector)
     settled &= limits.max_moves is None or best.moves <= limits.max_moves
     if settled:
@@ -118,6 +126,26 @@ def _stronger_bound(
     if not fits(problem, part, "fluid bound"):
         return known
     return stronger(known, fluid_bound(problem, best.routes, bounds, part))
+
+
+def _by_tabu(problem: Problem, limits: PlanLimits, bounds: Bounds, least: Sequence[float], best: Draft) -> list[Draft]:
+    """Return the candidate that tabu search finds from ``best``, and a candidate as good with fewer moves.
+
+    ``least``: lower bounds of the sorted slowdowns."""
+    if not limits.allows("tabu search", _LOCAL_S * len(problem.flows)):
+        return []
+    try:
+        routes = tabu.improved(problem, bounds, least, best.routes, limits)
+        if routes is None:
+            return []
+        found = draft(problem, "tabu-search", routes)
+        if not found.moves:
+            return [found]
+        aim = SlowdownVector(found.vector, found.job_slowdown)
+        return [found, draft(problem, "tabu-search", local_search(problem, bounds, aim, routes, limits))]
+    except Exception:
+        log.exception("tabu search failed; using the candidates of other solvers", generation=problem.generation)
+        return []
 
 
 def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: SlowdownVector, kept: Draft) -> list[Draft]:

@@ -1,15 +1,23 @@
-"""The mixes: every flow has a path, and the annealer finds known optima."""
+"""The mixes: every case has routes, the annealer finds known optima, and more subflows give no worse plans."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from benchmarks.judge import mixed_jobs
+from benchmarks.judge.adapter import problem_of
 from benchmarks.judge.annealer import annealed
 from benchmarks.judge.exact import Exact
 from benchmarks.judge.instances import Cable, Host, Instance, Send
 from benchmarks.judge.mixes import CASES, FABRICS, FAILURES, MIXES, instance_for
+from controller.planning.efficiency import is_less
+from controller.planning.plan import answered
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits
 from tests.support.command_line import Command
+
+LIMITS = PlanLimits(time_limit_s=1, ecmp_draws=0, deterministic=True)
 
 
 def test_the_cases_are_all_combinations() -> None:
@@ -34,6 +42,22 @@ def test_the_annealer_finds_the_optimum_of_three_flows_over_two_spines(pieces: i
     sends = tuple(Send(0, number, 3 + number, 0, 1000) for number in range(3))
     exact = Exact(Instance("test", 4, cables, hosts, sends))
     assert annealed(exact, pieces, 0.2) == pytest.approx(slowdown)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("4x2")][::4])
+def test_more_subflows_are_never_worse(name: str) -> None:
+    instance = instance_for(CASES[name])
+    plans = [answered(plan(problem_of(instance, most), LIMITS)) for most in (1, 2, 8)]
+    for fewer, more in pairwise(plans):
+        assert not is_less(fewer.sorted_slowdowns, more.sorted_slowdowns)
+
+
+def test_more_subflows_are_not_worse_without_time() -> None:
+    instance = instance_for(CASES["8x4 2:1, experts, pipeline and rings, 5 cables"])
+    limits = PlanLimits(time_limit_s=1e-9, ecmp_draws=0)
+    whole, split = (answered(plan(problem_of(instance, most), limits)) for most in (1, 8))
+    assert split.max_slowdown <= whole.max_slowdown * (1 + 1e-4)
+    assert split.cut_short
 
 
 def test_the_command(benchmark: Command, tmp_path: Path) -> None:

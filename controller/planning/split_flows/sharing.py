@@ -1,0 +1,273 @@
+"""Shares of flows on few paths: a linear programme that is solved again and again with other paths.
+
+A flow with fewer subflows than it may have is offered further paths: those with the lowest price. The programme finds
+the shares with the smallest worst slowdown, and leaves most flows whole, because its solution is a vertex. Paths
+without a share are dropped, which makes room for others. Prices are the duals of the programme; before the first one,
+links with larger loads cost more. Since the routes before are a solution, no round makes the worst slowdown larger. A
+link that cannot reach the lower bound of the worst slowdown, whatever the shares, has no constraint.
+
+In: a problem, routes to start from, a lower bound. Out: routes with a smaller worst slowdown."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, NextHops
+from controller.planning.greedy import PathChoices
+from controller.planning.problem import Bools, Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes
+from controller.planning.split_flows.dividing import SMALLEST_SHARE, exactly_one
+from controller.planning.split_flows.lp import Programme
+
+_ROUNDS = 60
+_OFFERED = 2
+"""Largest number of further paths that a flow is offered in one round."""
+_ATTEMPTS = 40
+"""Largest number of repetitions with more subflows than allowed."""
+_NOISE = 0.3
+"""Largest relative change of a price at random, so that repetitions differ."""
+_STEEP = 6
+"""Exponent of the load of a link that is its price before the first programme."""
+_HOT = 0.5
+"""Part of the distance from the bound to the worst slowdown; flows on links with a larger load change their shares."""
+_WITHOUT_GAIN = 3
+"""Number of rounds in a row without a smaller slowdown, after which the search ends."""
+_MOST_SUMS = 20_000_000
+
+
+def shared(problem: Problem, start: Routes, least: float, limits: PlanLimits) -> dict[FlowId, Route] | None:
+    """Return routes with a smaller worst slowdown than ``start``; None when none are found.
+
+    ``start``: a route for every flow that has a candidate. ``least``: lower bound of the worst slowdown. Moves do not
+    count."""
+    numbers = problem.numbers
+    routed = [flow for flow in numbers.crossing.tolist() if problem.flows[flow].id in start]
+    phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
+    if not routed or len(problem.paths.far_end) * int(phases.max() * (1 + (phases > 1).sum())) > _MOST_SUMS:
+        return None
+    search = _Sharing(problem, start, PathChoices(problem, NextHops(problem, routed)), limits.seed)
+    return search.routes() if search.listed and search.run(least, limits) else None
+
+
+class _Sharing:
+    """Columns (a flow on a path) with their shares. Links have the numbers of ``NextHops``."""
+
+    def __init__(self, problem: Problem, start: Routes, choices: PathChoices, seed: int) -> None:
+        next_hops, numbers = choices.next_hops, problem.numbers
+        self._problem, self._start, self._next_hops = problem, start, next_hops
+        self._random = np.random.default_rng(seed)
+        tables = {id(paths): paths for paths in choices.options}
+        number = {key: index for index, key in enumerate(tables)}
+        self._pair = np.array([number[id(paths)] for paths in choices.options], np.int64)
+        most = max(paths.shape[1] for paths in tables.values())
+        self._paths: Ints = np.full((len(tables), most, next_hops.longest), next_hops.nothing)
+        self._missing = np.ones((len(tables), most), bool)
+        for index, paths in enumerate(tables.values()):
+            self._paths[index, : paths.shape[1]] = paths.T
+            self._missing[index, : paths.shape[1]] = False
+        self._most = numbers.most[next_hops.flows]
+        phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
+        first_cell = np.cumsum(phases) - phases
+        rows = np.where(phases > 1, np.cumsum(phases > 1), 0)
+        self._row = rows[numbers.job[next_hops.flows]]
+        """Row of each flow's job among the jobs with several phases, counted from 1; 0 for a job with one phase."""
+        self._capacity = next_hops.capacity_bps
+        self._bps: Floats = np.zeros((len(next_hops.flows), int(phases.max())))
+        flow, entry = numbers.entries_of(next_hops.flows)
+        cell = numbers.entry_cell[entry]
+        self._bps[flow, cell - first_cell[numbers.cell_job[cell]]] = numbers.entry_bps[entry]
+        self._shape = (1 + int(rows.max()), len(self._capacity), self._bps.shape[1])
+        self._flow, self._path, self._share = self._columns()
+        self.listed = bool((self._path >= 0).all())
+        """Whether the paths of the start are listed; else there is no search."""
+
+    def _columns(self) -> tuple[Ints, Ints, Floats]:
+        """Return flow, path and share of each column of the start; the path is -1 if it is not listed."""
+        number, nothing, hops = self._next_hops.number, self._next_hops.nothing, self._next_hops.longest
+        flows, links, shares = [], [], []
+        for index, flow in enumerate(self._next_hops.flows.tolist()):
+            for path, share in self._start[self._problem.flows[flow].id]:
+                flows.append(index)
+                links.append([number[link] for link in path] + [nothing] * (hops - len(path)))
+                shares.append(share)
+        at = np.array(flows, np.int64)
+        same = (self._paths[self._pair[at]] == np.array(links)[:, None]).all(axis=2)
+        return at, np.where(same.any(axis=1), same.argmax(axis=1), -1), np.array(shares)
+
+    # ---- loads
+
+    def _sums(self, columns: Ints, shares: Floats) -> Floats:
+        """Return the bit/s of these columns by row, link and phase."""
+        flow = self._flow[columns]
+        links = self._paths[self._pair[flow], self._path[columns]]
+        sums = np.zeros(self._shape)
+        bps = shares[:, None] * self._bps[flow]
+        np.add.at(sums, (self._row[flow][:, None], links), bps[:, None])
+        return sums
+
+    def _loads(self, sums: Floats) -> Floats:
+        """Return the load of each link. In row 0 all phases add up, because they belong to different jobs."""
+        loads: Floats = (sums[0].sum(axis=1) + sums[1:].max(axis=2).sum(axis=0)) / self._capacity
+        return loads
+
+    # ---- rounds
+
+    def run(self, least: float, limits: PlanLimits) -> bool:
+        """Lower the worst slowdown until it is ``least`` or the time is over; return whether it got smaller.
+
+        Flows first have more subflows than they may have, then they keep the paths with the largest shares. This is
+        repeated from the best shares, at first with any number of subflows."""
+        before, worst = self._worst, np.inf
+        best = self._flow, self._path, self._share
+        more = self._most + self._paths.shape[1]
+        for attempt in range(_ATTEMPTS):
+            self._flow, self._path, self._share = best
+            self._lower(least, limits, more)
+            if not attempt and limits.left_s > 0:
+                least = max(least, self._worst)  # the fluid optimum
+            self._trim()
+            self._lower(least, limits, self._most)
+            if self._worst < min(worst, before):
+                worst, best = self._worst, (self._flow, self._path, self._share)
+            if worst <= least * (1 + SLOWDOWN_TOLERANCE) or limits.left_s <= 0:
+                break
+            more = self._most + 1 + attempt % 2
+        self._flow, self._path, self._share = best
+        return worst < before * (1 - SLOWDOWN_TOLERANCE)
+
+    @property
+    def _all_loads(self) -> Floats:
+        return self._loads(self._sums(np.arange(len(self._flow)), self._share))
+
+    @property
+    def _worst(self) -> float:
+        return float(self._all_loads.max())
+
+    def _lower(self, least: float, limits: PlanLimits, most: Ints) -> None:
+        """Solve programmes until the worst slowdown does not get smaller. ``most``: subflows of each flow."""
+        loads = self._all_loads
+        worst = float(loads.max())
+        prices = self._priced(np.zeros(self._shape), (loads / worst) ** _STEEP)
+        without = 0
+        for _ in range(_ROUNDS):
+            if worst <= least * (1 + SLOWDOWN_TOLERANCE) or without == _WITHOUT_GAIN:
+                return
+            movable = self._movable(loads, least + (_HOT if not without else 0.0) * (worst - least))
+            self._offer(prices * (1 + _NOISE * self._random.random(prices.shape)), movable, most)
+            solved = self._solve(movable, least, limits)
+            self._keep(self._share > SMALLEST_SHARE)
+            if solved is None:
+                return
+            prices, loads = solved, self._all_loads
+            without = without + 1 if loads.max() > worst * (1 - SLOWDOWN_TOLERANCE) else 0
+            worst = float(loads.max())
+
+    def _trim(self) -> None:
+        """Keep the paths with the largest shares of each flow, as many as the flow may have."""
+        order = np.lexsort((-self._share, self._flow))
+        first = np.flatnonzero(np.diff(self._flow[order], prepend=-1))
+        rank = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+        kept = np.zeros(len(order), bool)
+        kept[order] = rank < self._most[self._flow[order]]
+        self._keep(kept)
+
+    def _keep(self, columns: Bools) -> None:
+        """Keep these columns only; the shares of each flow then add up to 1 again."""
+        self._flow, self._path, self._share = self._flow[columns], self._path[columns], self._share[columns]
+        self._share /= np.bincount(self._flow, self._share)[self._flow]
+
+    def _movable(self, loads: Floats, above: float) -> Ints:
+        """Return the flows on links with a load above ``above``."""
+        links = self._paths[self._pair[self._flow], self._path]
+        movable: Ints = np.unique(self._flow[(loads[links] > above).any(axis=1)])
+        return movable
+
+    def _priced(self, keys: Floats, links: Floats) -> Floats:
+        """Return the price of each path of each flow; shape (flows, paths).
+
+        ``keys``: price of one bit/s by row, link and phase. ``links``: price of one bit/s of a job that has no price
+        of its own on the link."""
+        paths = self._paths[self._pair]
+        own = keys[self._row[:, None, None], paths]
+        alone = ~own.any(axis=3) & (self._row[:, None, None] >= 0)
+        price = (own * self._bps[:, None, None]).sum(axis=3)
+        price += np.where(alone, links[paths] * self._bps.max(axis=1)[:, None, None], 0.0)
+        total: Floats = price.sum(axis=2)
+        total[self._missing[self._pair]] = np.inf
+        return total
+
+    def _offer(self, prices: Floats, movable: Ints, most: Ints) -> None:
+        """Add the cheapest other paths to flows that may have more subflows (``most``)."""
+        prices[self._flow, self._path] = np.inf
+        used = np.bincount(self._flow, minlength=len(most))
+        for number in range(_OFFERED):
+            flows = movable[most[movable] > used[movable] + number]
+            best = prices[flows].argmin(axis=1)
+            offered = np.isfinite(prices[flows, best])
+            flows, best = flows[offered], best[offered]
+            self._flow = np.append(self._flow, flows)
+            self._path = np.append(self._path, best)
+            self._share = np.append(self._share, np.zeros(len(flows)))
+            prices[flows, best] = np.inf
+
+    def _solve(self, movable: Ints, least: float, limits: PlanLimits) -> Floats | None:
+        """Set the shares that minimise the worst slowdown; return the prices of all paths, None when time runs out."""
+        changing = np.isin(self._flow, movable)
+        columns, fixed = np.flatnonzero(changing), np.flatnonzero(~changing)
+        base = self._sums(fixed, self._share[fixed])
+        links = np.flatnonzero(self._loads(base + self._sums(columns, np.ones(len(columns)))) > least)
+        full = np.zeros(len(self._capacity), bool)
+        full[links] = True
+        programme = Programme()
+        worst = programme.variables(np.ones(1), np.full(1, np.inf))
+        share = programme.variables(np.zeros(len(columns)), np.full(len(columns), np.inf))
+        flows, place = np.unique(self._flow[columns], return_inverse=True)
+        whole = programme.constraints(np.ones(len(flows)), np.ones(len(flows)))
+        programme.add(whole + place, share + np.arange(len(columns)), np.ones(len(columns)))
+        # ---- terms: (column, link, phase)
+        of = self._flow[columns]
+        on = self._paths[self._pair[of], self._path[columns]]
+        column, hop, phase = np.nonzero(full[on][:, :, None] & (self._bps[of] > 0)[:, None, :])
+        link, row, bps = on[column, hop], self._row[of[column]], self._bps[of[column], phase]
+        # ---- a constraint per link; each job with several phases loads it with a variable beyond its fixed peak
+        count = len(self._capacity)
+        at = np.full(count, -1)
+        load = programme.constraints(np.full(len(links), -np.inf), -self._loads(base)[links])
+        at[links] = load + np.arange(len(links))
+        programme.add(at[links], np.full(len(links), worst), np.full(len(links), -1.0))
+        single, several = np.flatnonzero(row == 0), np.flatnonzero(row > 0)
+        rate = bps / self._capacity[link]
+        programme.add(at[link[single]], share + column[single], rate[single])
+        key_ids, key_of = np.unique(
+            (row * count + link)[several] * self._shape[2] + phase[several], return_inverse=True
+        )
+        pair_ids, pair_of = np.unique(key_ids // self._shape[2], return_inverse=True)
+        peak = programme.variables(np.zeros(len(pair_ids)), np.full(len(pair_ids), np.inf))
+        programme.add(at[pair_ids % count], peak + np.arange(len(pair_ids)), np.ones(len(pair_ids)))
+        keys = np.unravel_index(key_ids, self._shape)
+        spare = base.max(axis=2)[keys[:2]] - base[keys]
+        key = programme.constraints(np.full(len(key_ids), -np.inf), spare / self._capacity[keys[1]])
+        programme.add(key + key_of, share + column[several], rate[several])
+        programme.add(key + np.arange(len(key_ids)), peak + pair_of, np.full(len(key_ids), -1.0))
+        solved = programme.solve(limits.left_s)
+        if solved is None:
+            return None
+        values, duals = solved
+        self._share[columns] = values[share : share + len(columns)]
+        prices, of_link = np.zeros(self._shape), np.zeros(count)
+        of_link[links] = -duals[load : load + len(links)] / self._capacity[links]
+        prices[keys] = -duals[key : key + len(key_ids)] / self._capacity[keys[1]]
+        prices[0] = of_link[:, None]
+        return self._priced(prices, of_link)
+
+    def routes(self) -> dict[FlowId, Route]:
+        """Return the route of every flow; flows without a choice keep the route of the start."""
+        shares: defaultdict[int, dict[int, float]] = defaultdict(dict)
+        for flow, path, share in zip(self._flow.tolist(), self._path.tolist(), self._share.tolist(), strict=True):
+            shares[flow][path] = share
+        routes = dict(self._start)
+        for flow, of in shares.items():
+            paths = {self._next_hops.path(self._paths[self._pair[flow], path]): share for path, share in of.items()}
+            routes[self._problem.flows[self._next_hops.flows[flow]].id] = exactly_one(paths)
+        return routes

@@ -1,0 +1,343 @@
+"""Tabu search: routes of whole flows on any fabric, which get better until the time is over.
+
+The search lowers one slowdown after the other, the worst first. For each attempt every job has a *limit*: no link that
+the job uses may have a larger load. The limit of a link is the smallest limit of the jobs on it, and the *excess* is
+the load beyond it. Of the flows on an overloaded link one moves to the path that leaves the smallest excess in total,
+also when the excess grows. For some steps it may not move back (Glover, "Tabu search, part I", 1989). An attempt ends
+when no link has an excess, or after some steps without progress. The first attempts aim far, the next ones nearer;
+later rounds are more patient.
+
+All moves of a step are evaluated at once as arrays. Jobs with several phases load a link with their largest phase, so
+the sums per phase are kept.
+
+In: a problem, routes to start from, lower bounds of the slowdowns. Out: routes with smaller sorted slowdowns."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from controller.planning.bounds import Bounds
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, NextHops
+from controller.planning.greedy import PathChoices
+from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes, whole
+
+_ROUNDING = 1e-9
+_STEPS, _STEPS_OF_EACH = 300, 50
+"""Largest number of steps, and more steps for each flow; more rarely help."""
+_STEPS_PER_S = 4_000
+"""Number of steps that count as a second when the time limit is ignored."""
+_PATIENCE = 500
+"""Number of steps without a smaller excess after which an attempt of the first round ends."""
+_MOST_PATIENCE = 8_000
+_LEAST_GAIN = 1e-3
+"""Smallest relative decrease of a slowdown at which an attempt aims."""
+_NEAREST = 0.2
+"""Smallest part of the distance to the bound at which an attempt aims."""
+_MOST_JOBS = 16
+"""Number of jobs whose own slowdown is lowered in one round."""
+_MOST_MOVED = 48
+"""Number of flows of a link that are compared in one step."""
+_TENURE = 10
+"""Smallest number of steps for which a flow may not return to a path; at random up to twice as many."""
+_MOST_SUMS = 20_000_000
+"""Largest number of sums (job, link, phase); a larger problem is not searched."""
+_CHECKED = 16
+"""Number of steps after which the time is checked."""
+
+
+def improved(
+    problem: Problem, bounds: Bounds, least: Sequence[float], start: Routes, limits: PlanLimits
+) -> dict[FlowId, Route] | None:
+    """Return routes with smaller sorted slowdowns than ``start``; None when none are found.
+
+    ``least``: lower bounds of the sorted slowdowns. ``start``: a whole route for every flow that has a candidate. Moves
+    do not count. Problems with very many links and jobs are not searched."""
+    numbers = problem.numbers
+    routed = [flow for flow in numbers.crossing.tolist() if problem.flows[flow].id in start]
+    phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
+    links = len(problem.paths.far_end)
+    if not routed or links * max(len(phases), int(phases.max() * (phases > 1).sum())) > _MOST_SUMS:
+        return None
+    choices = PathChoices(problem, NextHops(problem, routed))
+    search = TabuSearch(problem, bounds, start, limits, choices)
+    return search.routes() if search.listed and search.descend(least) else None
+
+
+class TabuSearch:
+    """Subflows, their paths, and the loads of all links.
+
+    Links have the numbers of ``NextHops``, jobs their position in ``Numbers.job_ids``."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        bounds: Bounds,
+        start: Routes,
+        limits: PlanLimits,
+        choices: PathChoices,
+    ) -> None:
+        next_hops, numbers = choices.next_hops, problem.numbers
+        self._problem, self._start, self._limits, self._next_hops = problem, start, limits, next_hops
+        self._random = random.Random(limits.seed)
+        self._noise = np.random.default_rng(limits.seed)
+        self._step = 0
+        # ---- paths: number of the pair of each flow, links by pair and path
+        pairs = {id(paths): number for number, paths in enumerate({id(of): of for of in choices.options}.values())}
+        pair = np.array([pairs[id(paths)] for paths in choices.options], np.int64)
+        options = {pairs[id(paths)]: paths for paths in choices.options}
+        most = max(paths.shape[1] for paths in choices.options)
+        self._paths: Ints = np.full((len(pairs), most, next_hops.longest), -1)
+        for number, paths in options.items():
+            self._paths[number, : paths.shape[1]] = paths.T
+        self._missing = self._paths[:, :, 0] < 0
+        self._paths[self._missing] = next_hops.nothing
+        ordered = np.sort(self._paths.reshape(len(pairs), -1))
+        self._meets = bool(((np.diff(ordered) == 0) & (ordered[:, 1:] < next_hops.nothing)).any())
+        """Whether two paths of a pair share a link."""
+        self._pair = pair
+        self._job = numbers.job[next_hops.flows]
+        self._at = self._places()
+        # ---- demands: row of each job's sums; row 0 is for all jobs with one phase
+        phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
+        first_cell = np.cumsum(phases) - phases
+        several = phases > 1
+        row = np.where(several, np.cumsum(several), 0)
+        self._row = row[self._job]
+        links, width = next_hops.nothing + 1, int(phases.max(initial=1))
+        flow, entry = numbers.entries_of(next_hops.flows)
+        cell = numbers.entry_cell[entry]
+        self._bps: Floats = np.zeros((len(pair), width))
+        self._bps[flow, (cell - first_cell[numbers.cell_job[cell]])] = numbers.entry_bps[entry]
+        self._per_bps: Floats = 1 / next_hops.capacity_bps
+        self._sums: Floats = np.zeros((1 + int(several.sum()), links, width))
+        self._sums[0, :, 1:] = -np.inf
+        self._users: Ints = np.zeros((len(numbers.job_ids), links), np.int64)
+        self._floor: Floats = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
+        self._steps_left = _STEPS + _STEPS_OF_EACH * len(pair)
+        if limits.deterministic:
+            self._steps_left = min(self._steps_left, int(limits.time_limit_s * _STEPS_PER_S))
+        self._until: Ints = np.zeros((len(pair), most), np.int64)
+        self.listed = bool((self._at >= 0).all())
+        """Whether the paths of the start are listed; else there is no search."""
+        self.lay()
+
+    def _places(self) -> Ints:
+        """Return the number of each flow's path under the routes of the start; -1 for a path that is not listed."""
+        number, nothing = self._next_hops.number, self._next_hops.nothing
+        hops = self._next_hops.longest
+        rows = []
+        for flow in self._next_hops.flows.tolist():
+            row = [number[link] for link in self._start[self._problem.flows[flow].id][0].path]
+            rows.append(row + [nothing] * (hops - len(row)))
+        links = np.array(rows, np.int64)
+        same = (self._paths[self._pair] == links[:, None]).all(axis=2)
+        places: Ints = np.where(same.any(axis=1), same.argmax(axis=1), -1)
+        return places
+
+    def lay(self) -> None:
+        """Compute all loads from the paths of the flows."""
+        links = self._paths[self._pair, self._at]
+        self._sums[1:] = 0.0
+        self._users[:] = 0
+        np.add.at(self._users, (self._job[:, None], links), 1)
+        np.add.at(self._sums, (self._row[:, None], links), self._bps[:, None])
+        alone = self._row == 0
+        self._sums[0, :, 0] = 0.0
+        self._sums[0, :, 1:] = -np.inf
+        bps = np.bincount(links[alone].ravel(), np.repeat(self._bps[alone, 0], links.shape[1]), len(self._per_bps))
+        self._peak: Floats = self._sums.max(axis=2)
+        self._load: Floats = (self._peak.sum(axis=0) + bps) * self._per_bps
+        self._on: list[set[int]] = [set() for _ in self._per_bps]
+        for flow, path in enumerate(links.tolist()):
+            for link in path:
+                self._on[link].add(flow)
+
+    def slowdowns(self) -> Floats:
+        """Return the slowdown of each job."""
+        fabric = np.where(self._users > 0, self._load, 0.0).max(axis=1)
+        slowdowns: Floats = np.maximum(self._floor, fabric)
+        return slowdowns
+
+    # ---- one slowdown after the other
+
+    def descend(self, least: Sequence[float]) -> bool:
+        """Lower the slowdowns until they reach their bounds or the time is over; return whether one got smaller."""
+        begin, patience = self.slowdowns(), _PATIENCE
+        while not self._over() and not self._reached(least):
+            self._lower_worst(max(least[0], float(self._floor.max())), patience)
+            for job in np.argsort(-self.slowdowns(), kind="stable")[:_MOST_JOBS].tolist():
+                if self._over() or self._reached(least):
+                    break
+                self._lower_job(job, float(self._floor[job]), patience // 3)
+            patience = min(2 * patience, _MOST_PATIENCE)
+        if self._limits.left_s <= 0:
+            self._limits.allows("tabu search", 0.0)
+        return bool((self.slowdowns() < begin * (1 - SLOWDOWN_TOLERANCE)).any())
+
+    def _over(self) -> bool:
+        return self._steps_left <= 0 or self._limits.left_s <= 0
+
+    def _reached(self, least: Sequence[float]) -> bool:
+        worst_first = np.sort(self.slowdowns())[::-1][: len(least)]
+        return bool((worst_first <= np.array(least) * (1 + SLOWDOWN_TOLERANCE)).all())
+
+    def _lower_worst(self, least: float, patience: int) -> None:
+        """Lower the worst slowdown towards ``least``: first by half of the distance, then by less."""
+        part, worst = 0.5, float(self.slowdowns().max())
+        while worst > least * (1 + SLOWDOWN_TOLERANCE) and not self._over():
+            decrease = max(part * (worst - least), _LEAST_GAIN * worst)
+            if self._reach(np.full(len(self._floor), max(least, worst - decrease)), patience):
+                worst, part = float(self.slowdowns().max()), min(1.0, 2 * part)
+            elif decrease <= _LEAST_GAIN * worst or part < _NEAREST:
+                break
+            else:
+                part /= 3
+
+    def _lower_job(self, job: int, floor: float, patience: int) -> None:
+        """Lower the slowdown of one job towards ``floor``; jobs with smaller slowdowns may get slower, but not as slow.
+
+        The slowdowns of jobs that are as slow or slower do not grow."""
+        part = 1.0
+        while not self._over():
+            now = self.slowdowns()
+            own = float(now[job])
+            decrease = max(part * (own - floor), _LEAST_GAIN * own)
+            goal = max(floor, own - decrease)
+            if own <= floor * (1 + SLOWDOWN_TOLERANCE):
+                break
+            limit = np.where(now >= own * (1 - SLOWDOWN_TOLERANCE), now, np.maximum(now, goal))
+            limit[job] = goal
+            if self._reach(limit, patience):
+                continue
+            if decrease <= _LEAST_GAIN * own or part < _NEAREST:
+                break
+            part /= 3
+
+    # ---- one attempt
+
+    def _reach(self, limit: Floats, patience: int) -> bool:
+        """Search for paths on which no link exceeds the limits of its jobs; return whether they were found.
+
+        Otherwise the paths are as before."""
+        before = self._at.copy()
+        self.aim(limit)
+        fewest, since = np.inf, self._step
+        while True:
+            hot = np.flatnonzero(self.excess > _ROUNDING)
+            if not len(hot):
+                self.lay()
+                return True
+            total = float(self.excess[hot].sum())
+            if total < fewest - _ROUNDING:
+                fewest, since = total, self._step
+            if self._step - since > patience or (self._step % _CHECKED == 0 and self._over()):
+                self._at = before
+                self.lay()
+                return False
+            self._step += 1
+            self._steps_left -= 1
+            self._improve(int(hot[self._random.randrange(len(hot))]), total, fewest)
+
+    def aim(self, limit: Floats) -> None:
+        """Set the limit of every job."""
+        self._limit = limit
+        self._alike = bool(limit.min() >= limit.max())
+        self._ceiling: Floats = (
+            np.full(len(self._load), limit[0])
+            if self._alike
+            else np.where(self._users > 0, limit[:, None], np.inf).min(axis=0)
+        )
+        self._ceiling[-1] = np.inf
+        self.excess: Floats = np.maximum(0.0, self._load - self._ceiling)
+
+    def _improve(self, link: int, total: float, fewest: float) -> None:
+        """Move the flow of this link whose best move leaves the smallest excess."""
+        on = list(self._on[link])
+        flows = np.array(on if len(on) <= _MOST_MOVED else self._random.sample(on, _MOST_MOVED))
+        change = self.changes(flows)
+        change += _ROUNDING * self._noise.random(change.shape)
+        barred = (self._until[flows] > self._step) & (total + change >= fewest - _ROUNDING)
+        allowed = np.where(barred, np.inf, change)
+        best = int(allowed.argmin())
+        if not np.isfinite(allowed.flat[best]):
+            return
+        row, path = divmod(best, change.shape[1])
+        self.move(int(flows[row]), path)
+
+    def changes(self, flows: Ints) -> Floats:
+        """Return by how much the excess grows when a flow takes a path; shape (flows, paths).
+
+        The change is infinite for its own path."""
+        pair, row, job = self._pair[flows], self._row[flows], self._job[flows]
+        bps = self._bps[flows]
+        new, at = self._paths[pair], self._at[flows]
+        old = new[np.arange(len(flows)), at]
+        less = self._peak[row[:, None], old] - (self._sums[row[:, None], old] - bps[:, None]).max(axis=2)
+        left = self._load[old] - less * self._per_bps[old]
+        saved = self.excess[old] - np.maximum(0.0, left - self._without(job, old))
+        rows = row[:, None, None]
+        if self._bps.shape[1] == 1:
+            more = np.broadcast_to(bps[:, :, None], new.shape)
+        else:
+            more = (self._sums[rows, new] + bps[:, None, None]).max(axis=3) - self._peak[rows, new]
+        ceiling = self._ceiling[new]
+        if not self._alike:
+            ceiling = np.minimum(ceiling, self._limit[job][:, None, None])
+        added = np.maximum(0.0, self._load[new] + more * self._per_bps[new] - ceiling) - self.excess[new]
+        if self._meets:
+            same = new[:, :, :, None] == old[:, None, None, :]
+            added = np.where(same.any(axis=3), (same * saved[:, None, None, :]).sum(axis=3), added)
+        change: Floats = added.sum(axis=2) - saved.sum(axis=1)[:, None]
+        change[self._missing[pair]] = np.inf
+        change[np.arange(len(flows)), at] = np.inf
+        return change
+
+    def _without(self, job: Ints, links: Ints) -> Floats:
+        """Return the limit of each link if one flow of the job left it; ``links``: shape (jobs, hops)."""
+        ceiling: Floats = self._ceiling[links]
+        if self._alike:
+            return ceiling
+        for index in np.argwhere(self._users[job[:, None], links] == 1).tolist():
+            of, link = int(job[index[0]]), int(links[index[0], index[1]])
+            users = self._users[:, link] > 0
+            users[of] = False
+            ceiling[index[0], index[1]] = self._limit[users].min(initial=np.inf)
+        return ceiling
+
+    def move(self, flow: int, path: int) -> None:
+        old, new = self._paths[self._pair[flow], [self._at[flow], path]]
+        self._until[flow, self._at[flow]] = self._step + self._random.randint(_TENURE, 2 * _TENURE)
+        self._at[flow] = path
+        self._change(flow, old, -1)
+        self._change(flow, new, 1)
+
+    def _change(self, flow: int, links: Ints, sign: int) -> None:
+        row, job, bps = self._row[flow], self._job[flow], self._bps[flow]
+        self._users[job, links] += sign
+        if row:
+            self._sums[row, links] += sign * bps
+            peak = self._sums[row, links].max(axis=1)
+            self._load[links] += (peak - self._peak[row, links]) * self._per_bps[links]
+            self._peak[row, links] = peak
+        else:
+            self._load[links] += sign * bps[0] * self._per_bps[links]
+        for link in links.tolist():
+            if sign > 0:
+                self._on[link].add(flow)
+            else:
+                self._on[link].discard(flow)
+            if not self._alike and link < len(self._load) - 1:
+                self._ceiling[link] = self._limit[self._users[:, link] > 0].min(initial=np.inf)
+        self.excess[links] = np.maximum(0.0, self._load[links] - self._ceiling[links])
+
+    # ---- routes
+
+    def routes(self) -> dict[FlowId, Route]:
+        """Return the route of every flow; flows without a choice keep the route of the start."""
+        routes = dict(self._start)
+        for flow, links in zip(self._next_hops.flows.tolist(), self._paths[self._pair, self._at], strict=True):
+            routes[self._problem.flows[flow].id] = whole(self._next_hops.path(links))
+        return routes
