@@ -23,8 +23,8 @@ MAX_PAUSE_S = 20.0
 REST_S, MAX_REST_S, RESTS = 0.05, 60.0, 100
 """Shortest and longest pause after a message in seconds, and the pause as a multiple of the message's processor time.
 
-Therefore a controller that sends routes without end uses at most a hundredth of the training's processor time. During
-the pauses gRPC's flow control stops the controller."""
+Therefore handling routes that a controller sends without end takes at most a hundredth of the training's processor
+time. During the pauses gRPC's flow control stops the controller."""
 
 UNPACKED_AT_ONCE = 50
 """Number of routes that are unpickled at a time. Meanwhile no other thread of the training runs.
@@ -191,13 +191,12 @@ class RouteFollower:
         controller = None
         try:
             controller = self._controller = self._connect()
-            began = time.thread_time()
             # If ``leave`` was called before ``_controller`` was set, it closed nothing. Then no stream may be opened.
             for response in () if self._left else controller.watch_routes(self._job_id, self._token):
+                began = time.thread_time()  # not earlier: gRPC polls while it waits for a message
                 self._token, self._failures = response.resume_token, 0
                 self._take(routes_in(response))
                 self._rounds.wait(min(MAX_REST_S, max(REST_S, RESTS * (time.thread_time() - began))))
-                began = time.thread_time()
         except NotFound as error:
             self._token = ""
             if self._on_gone(error.reason):

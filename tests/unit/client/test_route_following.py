@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 
 import pytest
 
@@ -111,6 +112,19 @@ class Streams:
             yield each
 
 
+class PollingStreams(Streams):
+    """Streams that use the thread's processor time while they wait for messages, like those of gRPC."""
+
+    def __init__(self, messages: Sequence[pb.WatchRoutesResponse], clock: SimpleNamespace) -> None:
+        super().__init__(messages)
+        self._clock = clock
+
+    def watch_routes(self, job_id: str, resume_token: str) -> Iterator[pb.WatchRoutesResponse]:
+        for each in super().watch_routes(job_id, resume_token):
+            self._clock.spent_s += 10.0
+            yield each
+
+
 def followed(streams: Streams, on_gone: Callable[[Gone], bool] = lambda _: False) -> tuple[RouteFollower, list[int]]:
     """Return a follower that has followed all streams, and the number of subflows after each change."""
     told: list[int] = []
@@ -177,9 +191,14 @@ def test_a_message_that_took_long_is_followed_by_a_hundred_times_as_much_rest(mo
     assert len(rests) == 5, "however many messages there are"
     assert all(REST_S <= pause_s <= MAX_REST_S for pause_s in rests)
     rests.clear()
-    took = iter((0.0, 0.002, 10.0, 10.002, 20.0, 21.0, 30.0))
-    monkeypatch.setattr(time, "thread_time", lambda: next(took))
-    followed(Streams([message()] * 3))
+    clock = SimpleNamespace(spent_s=0.0)
+    monkeypatch.setattr(time, "thread_time", lambda: clock.spent_s)
+
+    def handle(routes: tuple[Route, ...]) -> None:
+        clock.spent_s += 1.0 if routes[0].subflows else 0.002
+
+    follower = RouteFollower(PollingStreams([message(), message(), message(*SPLIT)], clock).connect, "job", handle)
+    follower.round()
     assert rests == pytest.approx([0.2, 0.2, MAX_REST_S])
 
 
