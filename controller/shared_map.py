@@ -224,9 +224,9 @@ def updated(entries: Mapping[Key, Value], changes: Mapping[Key, Value | None]) -
 def unequal(
     before: Mapping[Key, Value], now: Mapping[Key, Value]
 ) -> Iterator[tuple[Mapping[Key, Value], Mapping[Key, Value]]]:
-    """Yield the parts in which the mappings may differ, as pairs: a part of ``before`` and the same part of ``now``.
+    """Yield pairs of parts that may differ: the entries of some keys in ``before``, and of the same keys in ``now``.
 
-    Parts have no key in common."""
+    Each key occurs in at most one pair."""
     if before is now:
         return
     if not (isinstance(before, SharedMap) and isinstance(now, SharedMap)):

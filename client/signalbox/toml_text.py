@@ -59,7 +59,8 @@ def table(text: str, name: str, most_marks: int = MAX_MARKS) -> dict[str, Any]:
 
 def _refuse_many(text: str, marks: str, name: str, most: int) -> None:
     if (found := sum(map(text.count, marks))) > most:
-        raise InvalidInput.of(name, f"has too many lines and values: {found} separators; at most {most} are allowed")
+        message = f"has {found} separators, such as line breaks, '=' and ','; at most {most} are allowed"
+        raise InvalidInput.of(name, message)
 
 
 def _too_large(read: dict[str, Any], name: str) -> Iterator[FieldProblem]:

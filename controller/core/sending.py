@@ -16,7 +16,8 @@ to use all switches if many disconnect together. While several have just disconn
 instead, because a busy controller notices the ends of many connections one after another.
 
 *Steady*: rules are derived from the fabric and the routes. When links are lost, the phases *removing next hops* and
-then *repairing* follow. In each of these two phases, the derivation of rules waits for ``HURRY_S`` at most.
+then *repairing* follow. The derivation of rules waits in the first phase until the switches have confirmed the removal,
+and in the second until the planner has answered, for at most ``HURRY_S`` each time.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ from signalbox.jobs.subflows import Dividing
 from signalbox.words import Mode
 
 HURRY_S = 0.1
-"""Longest time in seconds for which deriving all rules waits until switches have removed lost next hops.
+"""Longest time in seconds for which the derivation of all rules waits for switches to remove lost next hops.
 
-Then it waits, at most as long again, for a repair of the routes."""
+After that, the derivation waits at most as long again for the planner to repair the routes."""
 GRACE_S = 0.1
 """Seconds after the end of a switch's connection until the controller stops using the switch, if few have
 disconnected."""

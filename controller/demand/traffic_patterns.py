@@ -215,7 +215,9 @@ class TrafficPatterns:
         return True
 
     def _links_of(self, amounts: Mapping[Pair, float]) -> VirtualLinks:
-        """Return virtual links with these amounts: in the announced phases if only amounts differ, else in phase 0."""
+        """Return virtual links with these amounts.
+
+        They are in the announced phases if every pair was announced, otherwise in phase 0."""
         announced = self._announced.links
         if amounts.keys() <= announced.pairs:
             links = [

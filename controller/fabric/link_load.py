@@ -256,12 +256,12 @@ class LinkLoad:
         return Measured(sized.place, beyond, certain, sent, most_sent, noise_bps, counted, reached)
 
     def _over_parts(self, links: Rows, on: _Pairs, end: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return carried traffic, excess and slack of these links over the last one, two and three parts of the window.
+        """Return the carried traffic, the excess and the slack of these links, as three arrays.
 
-        Each array has a row per link and a column per number of parts. The window ends at ``end``, and its parts begin
-        when counters of the link were read. Carried traffic, and the excess over the flows in ``on``, are in bit/s, NaN
-        where unknown. Slack is the time by which readings of flows and of the link may be apart, as a fraction of the
-        length of the parts."""
+        Each array has a row per link. Its columns are for the last part of the window, the last two parts, and all
+        three. The window ends at ``end``. Its parts begin when counters of the link were read. Carried traffic, and the
+        excess over the flows in ``on``, are in bit/s, NaN where unknown. The slack is the time by which readings of
+        flows and of the link may be apart, as a fraction of the column's time."""
         ends, first, which = np.unique(end, return_index=True, return_inverse=True)
         parts = self._window_s * (np.arange(1, PARTS + 1) - 0.1) / PARTS  # allows for irregular readings
         begins = self._links.sampled_before(links[first], ends[:, None] - parts)

@@ -367,7 +367,9 @@ class Router:
     # ---- links between switches of several southbounds
 
     def _pass_on(self, end: End, message: ProbesHeard) -> None:
-        """Pass reported probes to the holders of the switches that sent them, which may be the reporting southbound."""
+        """Forward each reported probe to the holder of the switch that sent it. ``end``: the reporting southbound.
+
+        The holder may be ``end`` itself. All other southbounds also get the switches of ``end`` that are alive."""
         heard = [probe for probe in message.probes if self._holders.get(probe.dst.dpid) is end]
         alive = frozenset(dpid for dpid in message.alive if self._holders.get(dpid) is end)
         for other in self._ends:

@@ -321,7 +321,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_demand(
         "signalbox_job_learning",
-        "1 while switches count all pairs of the job's hosts, unless only because the job is new.",
+        "1 while switches count all pairs of the job's hosts; 0 while they do so only because the job is new.",
         lambda d: d.learning,
     ),
     Family(
@@ -348,7 +348,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     of_plan(
         "signalbox_plan_slowdowns_proven_listed",
-        "Number of job slowdowns proven over candidate paths, if larger than the number over all paths; else 0.",
+        "Number of job slowdowns proven over candidate paths, if larger than signalbox_plan_slowdowns_proven; else 0.",
         lambda p: p.slowdowns_proven_listed,
     ),
     of_plan(
@@ -402,17 +402,17 @@ FAMILIES: tuple[Family, ...] = (
     ),
     of_plan(
         "signalbox_ecmp_slowdown_mean",
-        "Worst job slowdown under ECMP on the same snapshot, mean over hash draws.",
+        "Worst job slowdown if switches hash all flows of the latest plan (ECMP), mean over random hashes.",
         lambda p: p.ecmp.mean if p.ecmp else None,
     ),
     of_plan(
         "signalbox_ecmp_slowdown_p95",
-        "Worst job slowdown under ECMP on the same snapshot, 95th percentile over hash draws.",
+        "Worst job slowdown if switches hash all flows of the latest plan (ECMP), 95th percentile over random hashes.",
         lambda p: p.ecmp.p95 if p.ecmp else None,
     ),
     Family(
         "signalbox_baseline_slowdown",
-        "Worst job slowdown under published schemes on the snapshot of the latest plan.",
+        "Worst job slowdown if a published scheme routed the flows of the latest plan.",
         lambda snapshot: [((name,), slowdown) for name, slowdown in snapshot.status.baseline_slowdowns.items()],
         ("scheme",),
     ),

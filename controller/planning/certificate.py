@@ -154,7 +154,7 @@ _ALL = _Size(0)
 
 
 class _Source(NamedTuple):
-    """Cut without a unit, from which cuts with units are made."""
+    """Cut that counts all flows by their demands, from which cuts that count in units are made."""
 
     cut: dict[str, Any]
     """Cut as a dictionary, as in the file."""

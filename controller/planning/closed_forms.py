@@ -566,7 +566,9 @@ def _whole_over_residual_links(numbers: Numbers, flows: Ints, common: CommonLink
 
 
 def _place_late(numbers: Numbers, flows: Ints, common: CommonLinks, links: Ints, late: Ints) -> None:
-    """Choose common links for the flows at the positions ``late``, and write them into ``links``."""
+    """Choose a common link for each flow at the positions ``late``, and write its two links into ``links``.
+
+    Common links with the fewest flows are preferred, then those on which the flow delays the fewest further jobs."""
     count: Floats = np.bincount(links[links >= 0], minlength=len(numbers.capacity_bps)).astype(np.float64)
     job_on = np.full(len(numbers.capacity_bps), -1)
     there = np.flatnonzero(links[:, 0] >= 0)

@@ -430,11 +430,13 @@ def _cores(begin: float, end: float, length: float) -> list[tuple[int, float]]:
 
 
 Nest = Sequence[Sequence[int]]
-"""Nested sets of one side: for each level, the number of the set that contains each edge."""
+"""Sets of the edges at one side, such as the edges of each leaf, and then the edges of each pod.
+
+Entry [level][edge] is the number of the edge's set. A set of one level lies in a single set of the next level."""
 
 
 def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Sequence[int]) -> list[int]:
-    """Return a colour in [0, ``colors``) for each edge.
+    """Return a colour in [0, ``colors``) for each edge, so that the edges of every set are divided evenly by colour.
 
     ``current``: colour of each edge that it should keep where possible; -1 for an edge without a colour."""
     coloring = list(current)

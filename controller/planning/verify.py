@@ -112,8 +112,10 @@ def slowdowns_of(plan: Any) -> list[int]:
 def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tuple[int, int]:
     """Return the number of jobs and the bound of one proof. Raises ``ValueError`` when the proof is wrong.
 
-    At least ``least`` jobs of each group must have a slowdown of at least the bound. The weights show that fewer jobs
-    than the proof's number cannot satisfy all groups."""
+    The proof states that at least ``jobs`` jobs have at least the slowdown ``bound``. A cut shows for each group that
+    at least ``least`` of its jobs have this slowdown. Fewer than ``jobs`` jobs cannot be enough for all groups: even
+    the largest sum of a job's weights, times ``jobs - 1``, is less than the sum of weight * ``least`` over all
+    groups."""
     jobs, bound = proof["jobs"], proof["bound"]
     _require(
         jobs > 0 and whole <= bound <= slowdowns[jobs - 1],

@@ -564,6 +564,6 @@ def structures(
             raise Malformed(f"{end - at} bytes are too few for {what}")
         (length,) = _U16.unpack_from(data, at + length_at)
         if length < least or length % 8 or length > end - at:
-            raise Malformed(f"the length of {what} is {length}, and {end - at} bytes are left")
+            raise Malformed(f"the length of {what} is {length}, but {end - at} bytes are left")
         yield at, at + length
         at += length

@@ -60,7 +60,8 @@ def bandwidth(
     network: NetworkFile,
     jobs: JobFiles,
     objective: Annotated[
-        Objective, typer.Option(help="Quantity to minimize: time, or time x cost, which uses all of total_gbps.")
+        Objective,
+        typer.Option(help="Quantity to minimize: time, or time x cost. The latter always uses all of total_gbps."),
     ] = Objective.TIME,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the network with the answer's bandwidths, as JSON.")
@@ -100,7 +101,8 @@ def spines(
     fabric: Annotated[FabricKind, typer.Option(help="Kind of fabric that the sizes describe.")] = FabricKind.LEAF_SPINE,
     leaves: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: number of leaves.")] = None,
     spines: Annotated[
-        int | None, typer.Option(min=1, help="Leaf-spine: spines of the workload, and the default of --most-spines.")
+        int | None,
+        typer.Option(min=1, help="Leaf-spine: spines of the workload's fabric. Also the default of --most-spines."),
     ] = None,
     hosts_per_leaf: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.")] = None,
     k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k of the workload's fabric.")] = None,
@@ -112,7 +114,9 @@ def spines(
             show_default="as --spines, or k/2",
         ),
     ] = None,
-    link_gbps: Annotated[float, typer.Option(min=LEAST_GBPS, max=MOST_GBPS, help="Gbit/s of every NIC.")] = 100.0,
+    link_gbps: Annotated[
+        float, typer.Option(min=LEAST_GBPS, max=MOST_GBPS, help="Rate of every NIC in Gbit/s.")
+    ] = 100.0,
     uplink_gbps: Annotated[
         str | None,
         typer.Option(metavar="R,…", help="Rates to try for links between switches, in Gbit/s.", show_default="as NICs"),

@@ -173,7 +173,7 @@ class Pods(Family):
         return fat_tree(self.k, self.link_gbps * GIGABIT, uplink_gbps * GIGABIT, OFFLINE, count)
 
     def capacity_gbps(self, count: int, uplink_gbps: float) -> float:
-        """Return the rate of a pod's links up: (k/2)² to aggregation switches and k/2 * count to cores."""
+        """Return the rate of all uplinks of a pod: (k/2)² links to aggregation switches, and k/2 * count to cores."""
         half = self.k // 2
         return half * (half + count) * uplink_gbps
 

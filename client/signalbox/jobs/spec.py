@@ -123,7 +123,7 @@ def _no_text(value: object) -> object:
 
 
 def _rank(value: object) -> object:
-    """Refuse booleans and texts as numbers of ranks. A user may have written an address or a name."""
+    """Refuse booleans and texts in place of a rank's number; a user may have written an address or a name."""
     if isinstance(value, bool | str):
         raise PydanticCustomError("rank", "must be the number of a rank")
     return value

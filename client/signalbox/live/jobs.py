@@ -233,7 +233,7 @@ IMPOSSIBLE = "it announced too much, or reports its iterations as too short"
 
 
 def planned_for(source: str) -> str:
-    """Return the source of a job's planned bytes as a word for people: the API's word, but not ``declared``."""
+    """Return the source of a job's planned bytes in words: ``unconfirmed`` for ``declared``, else the API's word."""
     return "unconfirmed" if source == "declared" else word(source)
 
 

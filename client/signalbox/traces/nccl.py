@@ -237,7 +237,7 @@ def _amounts(
 ) -> Mapping[Kind, Amount]:
     """Return the traffic by kind of call.
 
-    The kind's tag has the communicator's number, and the root or the word ``tree``."""
+    The tag of each ``Kind`` is the communicator's number; ``_call`` may append the root, or the word ``tree``."""
     number_of = {member: number for number, found in enumerate(communicators) for member in found.members}
     ranks_of = [tuple(rank_of[member.process] for member in found.members) for found in communicators]
     if all_reduce_bytes is not None:

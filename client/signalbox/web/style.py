@@ -50,7 +50,7 @@ window.io = (...options) => {
 </script>"""
 """Script that prevents NiceGUI from reloading the page after two timeouts of 20 s.
 
-After a reload the browser would show an error page and stop trying. Without it, Socket.IO reconnects by itself. As in
-NiceGUI, later attempts begin without a WebSocket, because some proxies let WebSockets time out. This script runs after
-Socket.IO's script and before NiceGUI's. It is part of the page, because a script sent to a connected page could be
-lost."""
+After a reload the browser would show an error page and stop trying. Without a reload, Socket.IO reconnects by itself.
+As in NiceGUI, later attempts begin without a WebSocket, because some proxies let WebSockets time out. This script runs
+after Socket.IO's script and before NiceGUI's. It is part of the page, because a script sent to a connected page could
+be lost."""

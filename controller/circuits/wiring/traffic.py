@@ -189,7 +189,7 @@ def in_rings(spec: JobSpec, rings: Iterable[tuple[Rings, Sequence[Sequence[Order
 
 
 def _without(spec: JobSpec, number: int, gone: set[CollectiveGroup]) -> Collective | None:
-    """Return a collective without the groups that run in other rings."""
+    """Return a collective without the groups in ``gone``, which run over the new rings; None if no group is left."""
     whole = spec.collectives[number]
     left = {part.group for part in gone if part.collective == number}
     names = tuple(name for name in whole.groups if name not in {spec.groups[group].name for group in left})

@@ -32,7 +32,7 @@ COARSE = 2 / _STEPS
 
 
 class Commodities:
-    """Classes of flows, and columns that are numbered as they are found, so that arrays over columns grow.
+    """Classes of flows, and columns. A new column gets the next number, so every array over columns grows at its end.
 
     Flows are in different classes when they differ in their leaves, their rate in a phase, their ``max_subflows``,
     ``running``, ``slowdown``, or the links that they must not use.

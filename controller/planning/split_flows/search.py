@@ -72,7 +72,7 @@ _NEAR_AIM = 0.01
 Capacities differ because of measured background, which is never the same twice. The distance is smaller than any gain
 for which a plan is adopted."""
 _LINE_S, _CABLE_S = 10e-6, 5e-6
-"""Seconds per flow that ``peeling`` needs for the line of the common links, and for each spine with residual links."""
+"""Seconds per flow that ``peeling`` needs: for the common links together, and for each spine with residual links."""
 _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
 """Relative distances of the smallest capacity of a link between switches from the largest capacity.
 

@@ -608,10 +608,10 @@ class CappedLoads:
         self.at[flow] = None
 
     def excess(self, flow: int, paths: Ints) -> Floats:
-        """Return, for each link of these paths, the load beyond the link's ceiling if the flow used the link.
+        """Return by how much each link of these paths would exceed its ceiling if the flow used the link.
 
-        The ceiling of the flow's job then counts too. The excess is infinite when the flow alone exceeds the ceiling of
-        its job."""
+        With the flow on it, the link's ceiling is at most that of the flow's job. The excess is infinite when the flow
+        alone exceeds the ceiling of its job."""
         limit = self._limit[self.job[flow]]
         added = self._increments.added(flow, paths)
         beyond: Floats = self.load[paths] + added - np.minimum(self.ceiling[paths], limit)
