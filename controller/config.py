@@ -200,9 +200,9 @@ class ApiConfig(_TlsSection):
     max_client_calls_per_s: float = Field(default=800.0, ge=1, le=1_000_000)
     """Largest number of new calls of one address per second; a large call counts as several."""
     silent_s: Seconds = Field(default=5.0, le=86_400)
-    """Largest number of seconds for a connection's handshake, and for the arrival of a request."""
+    """Seconds in which a connection must finish its handshake, and in which a request must arrive."""
     stalled_s: Seconds = Field(default=30.0, le=86_400)
-    """Seconds after which HAProxy ends a call whose client reads nothing."""
+    """Seconds after which HAProxy ends an unfinished TLS handshake, or a call whose answer is not read."""
 
 
 class MetricsConfig(_TlsSection):
@@ -222,7 +222,7 @@ class DiscoveryConfig(TomlTable):
     probe_interval_s: Seconds = 1.0
     """Seconds between the LLDP probes of a port; more if max_probes_per_s requires it."""
     link_timeout_s: Seconds = 5.0
-    """Seconds without an LLDP probe (at least three) after which a link is lost although its ports are up."""
+    """Seconds without LLDP after which a link whose ports are up is lost; three probes must be missing."""
     max_probes_per_s: float = Field(default=1250.0, ge=1, allow_inf_nan=False)
     """LLDP probes per second of all ports; new ports may cause four times as many in addition."""
     hold_down_s: Seconds = 2.0
@@ -494,13 +494,13 @@ class MembersConfig(_TlsSection):
     name: Annotated[str, matching("[A-Za-z0-9._-]{1,63}", "1 to 63 letters, digits and . _ -")] | None = None
     """Name of this controller, as ``signalbox members`` prints it; default: the name of the host."""
     api: Annotated[str, AfterValidator(listen_address), AfterValidator(_called_by_others)] | None = None
-    """``HOST:PORT`` or ``unix:PATH`` for members while this one leads. --standby with etcd needs it."""
+    """``HOST:PORT`` or ``unix:PATH`` that the leader opens for other members. --standby with etcd needs it."""
     certificate: OptionalFile = None
-    """PEM file. An api ``HOST:PORT`` needs it, private_key and ca_certificates."""
+    """PEM file with the certificate of this member. If api is ``HOST:PORT``, all three files are needed."""
     ca_certificates: OptionalFile = None
     """PEM file with the authorities that sign the certificates of members."""
     certificate_names: tuple[str, ...] | None = None
-    """Names of members' certificates; others are refused. An api ``HOST:PORT`` needs at least one name."""
+    """Names of members' certificates; others are refused. If api is ``HOST:PORT``, one name is needed."""
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
 
     @model_validator(mode="after")

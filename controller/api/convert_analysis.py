@@ -144,7 +144,7 @@ def _computed(found: FailureAnalysis) -> str:
         return (
             f"No flow uses the {_kinds(found.unfelt)} that can fail: no failure changes anything." if unfelt else none
         )
-    spared = f"; no flow uses the other {_kinds(found.unfelt)}, so their failure changes nothing" if unfelt else ""
+    spared = f" No flow uses the other {_kinds(found.unfelt)}, so their failure changes nothing." if unfelt else ""
     bounded = sum(outcome.basis == "bound" for outcome in found.outcomes)
     late = f" The time limit ended before {count(bounded, 'case was', 'cases were')} computed: only bounds are known."
     repaired = sum(outcome.repaired_only for outcome in found.outcomes)
@@ -153,8 +153,8 @@ def _computed(found: FailureAnalysis) -> str:
         "slowdown after the repair is known. To see the slowdown after a new plan, name one part, or raise --within."
     )
     return (
-        f"{_kinds(found.felt)} can fail, in {count(len(found.felt), 'case', 'cases')} (failures of interchangeable "
-        f"switches are one case){spared}.{late if bounded else ''}{unplanned if repaired else ''}"
+        f"{_kinds(found.felt)} can fail, in {count(len(found.felt), 'case', 'cases')}: failures that differ only by "
+        f"interchangeable switches are one case.{spared}{late if bounded else ''}{unplanned if repaired else ''}"
     )
 
 
