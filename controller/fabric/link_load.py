@@ -63,7 +63,7 @@ class Measured:
     certain_bps: Floats
     """Lower bound of the traffic beyond counted flows; NaN where unknown.
 
-    The columns are the bounds over the last one, two and three parts of the window."""
+    The columns are for the last part of the window, the last two parts, and all three."""
     sent_bps: Floats
     """Largest estimate of the traffic beyond counted flows, for links of hosts; infinite where unknown.
 
@@ -339,8 +339,8 @@ def in_use(measured: Measured, bps: Floats) -> Mapping[LinkId, float]:
 def _lately(excess: Floats, certain: Floats, noise_bps: Floats) -> Floats:
     """Return the present excess of each link in bit/s; 0 where it is uncertain or noise.
 
-    ``excess`` and ``certain``: values in bit/s over the last one, two and three parts of the window. The result is over
-    as many parts as have steady traffic."""
+    ``excess`` and ``certain``: values in bit/s, with the columns of ``certain_bps``. The result is the excess over as
+    many parts of the window, from the last one on, as have steady traffic."""
     found = excess[:, 0]
     for part in range(1, PARTS):
         steady = (np.abs(excess[:, :part] - excess[:, part, None]) <= STEADY * noise_bps[:, None]).all(axis=1)

@@ -4,13 +4,13 @@ In: commands of the control loop, and messages of southbounds. Out: each command
 messages as if there were only one southbound. A southbound becomes the holder of a switch with a ``SwitchConnected``
 that has the generation id of an assignment.
 
-When a southbound is lost, or stops being the holder of a switch, the control loop is not told for ``grace_s`` seconds.
-If another southbound becomes the holder meanwhile, the loop receives ``SwitchMoved``: no route changes, and the rules
-are read again. Changes under way count as timed out. When a switch disconnects from its holder, the loop is told at
-once.
+When a southbound is lost, or stops being the holder of a switch, the control loop gets no message for ``grace_s``
+seconds. If another southbound becomes the holder meanwhile, the loop receives ``SwitchMoved``: no route changes, and
+the rules are read again. Changes under way count as timed out. When a switch disconnects from its holder, the loop gets
+the message at once.
 
-A stage is divided among the southbounds, and into parts of limited size. The first reports about all parts are joined
-to one, because the loop does not wait for switches that are missing in the first report.
+A stage is divided among the southbounds, and into parts of limited size. The loop gets one first report, when every
+part has been reported, because it does not wait for switches that are missing in the first report.
 """
 
 from __future__ import annotations
@@ -130,8 +130,7 @@ class Router:
         self._generations: dict[Dpid, int] = {}
         """Largest generation id with which each switch was claimed."""
         self._leaving: dict[Dpid, tuple[float, SwitchLeft | MastershipLost]] = {}
-        """Switches without a holder, of which the control loop is not told yet: when it will be told, and the
-        message."""
+        """Message about the loss of each switch without a holder, and the time at which the control loop gets it."""
         self._links: dict[PortRef, PortRef] = {}
         """Links that the control loop knows: second port by first port."""
         self._stages: dict[int, _Stage] = {}
@@ -227,7 +226,7 @@ class Router:
                 self._release(dpid, SwitchLeft(dpid))
 
     def received(self, end: End, messages: Collection[FromSwitches], taken: Callable[[], None]) -> None:
-        """Handle messages of a southbound. Messages about switches of which it is not the holder are dropped.
+        """Handle messages of a southbound. Messages about switches that it does not hold are dropped.
 
         ``taken``: called by a thread when the control loop has taken the messages. Raises ``Refused`` for a generation
         id without an assignment, as far as this process knows; the southbound may announce its switches again over a
@@ -313,7 +312,7 @@ class Router:
                 yield message
 
     def _release(self, dpid: Dpid, message: SwitchLeft | MastershipLost) -> None:
-        """Delay the loss of a switch, so that another southbound may become its holder before the loop is told."""
+        """Delay the message about the loss of a switch, so that another southbound may become its holder before."""
         del self._holders[dpid]
         self._leaving[dpid] = self._clock() + self._grace_s + HANDED_OVER_S, message
         self._abandon(dpid)
@@ -353,7 +352,7 @@ class Router:
             self._report(stage)
 
     def _report(self, stage: _Stage) -> None:
-        """Report results to the control loop, unless a southbound with missing results has not reported at all."""
+        """Report results to the control loop, unless some part of the stage has not been reported yet."""
         stage.parts = {end: dpids for end, dpids in stage.parts.items() if dpids}
         stage.silent = {(end, part) for end, part in stage.silent if end in stage.parts}
         if stage.silent:
@@ -378,7 +377,7 @@ class Router:
                 other.send([ProbesHeard(probes, alive)])
 
     def _expect_links(self, dpid: Dpid) -> None:
-        """Make southbounds watch the links of a moved switch again, whose probes were not reported during the move."""
+        """Make southbounds watch the links of a moved switch again: probes were not reported during the move."""
         links = [link for link in self._links.items() if dpid in (link[0].dpid, link[1].dpid)]
         for end in self._ends:
             own = tuple(link for link in links if self._holders.get(link[0].dpid) is end)

@@ -207,7 +207,7 @@ class Choice:
     failed: float
     """Lower bound of the slowdown of the worst job with the worst failures."""
     iteration: float
-    """Time of an iteration, computing included, with the worst failures / on an idle fabric; mean over the jobs."""
+    """Time of an iteration with the worst failures / time on an idle fabric, with computing; mean over the jobs."""
 
 
 def possible(family: Family, counts: Iterable[int], rates: int, failed: int) -> bool:
