@@ -338,7 +338,7 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
         "flows": f"{found['flows']:,} in {found['subflows']:,} subflows, "
         f"at most {found['max_subflows_of_a_flow']} each",
         "worst slowdown": f"{found['max_slowdown']:.4g}, {found['gap']:.2%} above the bound {found['bound']:.4g}; with "
-        f"any routes at least {found['integer_bound']:.4g} {whole}, {found['fluid_bound']:.4g} with any splitting"
+        f"any routes at least {found['integer_bound']:.4g} {whole}, {found['fluid_bound']:.4g} if split"
         + ("; these slowdowns are for senders that pace their subflows, others are slower" if found["if_paced"] else "")
         + ("; flows without a path are left out" if found["unrouted"] else ""),
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} slowdowns proven "
