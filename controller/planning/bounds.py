@@ -450,7 +450,12 @@ def _crossings_over_spines(problem: Problem) -> Crossings | None:
     for side, cables in zip(sides, (out, into), strict=True):
         np.add.at(cables, (side.at, side.other), 1)
     ends = [links.switch.get(leaf, -1) for leaf in leaves]
-    first, last = out @ (into > 0).T, into @ (out > 0).T
+    # einsum uses one thread. The threads of "@" (BLAS) keep a second processor busy for much longer than they compute.
+    used = out.any(axis=0)
+    first, last = (
+        np.einsum("ij,kj->ik", cables[:, used], (others[:, used] > 0).astype(np.float32))
+        for cables, others in ((out, into), (into, out))
+    )
     src, dst = numbers.src[crossing], numbers.dst[crossing]
     if not len(crossing) or -1 in ends or (out[:, ends][src, dst] > 0).any() or not first[src, dst].all():
         return None
