@@ -156,9 +156,9 @@ def peak_mib() -> float:
 
 
 def _timed(of: Callable[..., _T], snapshot: Snapshot, *others: object) -> tuple[float, float, _T]:
-    """Return processor seconds, wall seconds and the result of a call of ``of``.
+    """Call ``of``, and return processor seconds, wall seconds and the result.
 
-    The argument is a copy of ``snapshot`` without computed candidate paths."""
+    Its first argument is a copy of ``snapshot`` without computed candidate paths; ``others`` follow."""
     fresh = replace(snapshot, paths=snapshot.paths.without(()))
     gc.collect()
     gc.freeze()

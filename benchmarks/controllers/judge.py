@@ -91,7 +91,7 @@ class Judge:
         self._masters: dict[Dpid, tuple[_Connection, int]] = {}
         """Connection and generation id of the master of each switch."""
         self._newest: dict[Dpid, int] = {}
-        """Largest generation id that each switch ever had; the switch forgets it when it restarts."""
+        """Largest generation id ever claimed at each switch. A restart of the switch does not change this record."""
 
     def message(self, member: str, at: float, dpid: Dpid, data: bytes) -> None:
         kind, xid = data[1], xid_of(data)

@@ -201,16 +201,16 @@ class Figures:
     observer_cpu_percent: float | None = None
     """User and system time of the process that captures packets, in percent of one core."""
     false_link_downs: int | None = None
-    """Decreases of the number of links in the API, or group-mods that remove a next hop, whichever is more."""
+    """Decreases of the number of links in the API, or group-mods that remove a next hop: the larger number."""
     quiet_s: float | None = None
     """Duration of repeated planning, during which false link-downs are counted and echoes are timed."""
     plans: int | None = None
     echo_ms: Spread | None = None
     """Time until the controller answers an echo request; an additional switch without ports sends one every 10 ms."""
     silent_loss_detect_s: float | None = None
-    """Time from adding rules that drop LLDP on three cables, one way, until no group uses these cables, confirmed."""
+    """Time from dropping LLDP in one direction of three cables until switches confirm that no group uses them."""
     silent_loss_return_s: float | None = None
-    """Time from removing the rules of ``silent_loss_detect_s`` until all next hops are used again."""
+    """Time from removing the rules that drop LLDP until groups use all next hops again."""
     reconnect_resync_s: float | None = None
     """Time from making all switches reconnect until the API reports all links, and all switches in sync."""
     reconnect_rules_rewritten: int | None = None
@@ -222,7 +222,7 @@ class Figures:
     """Number of switches whose dumped flows or groups before and after the restart differ."""
     cuts: int | None = None
     repair_ms: Spread | None = None
-    """Time from a cut's first port-status until no group of a switch with another path uses a lost hop, confirmed."""
+    """Time from a cut's first port-status until all switches with another path confirm groups without lost hops."""
     controller_repair_ms: Spread | None = None
     """Time from the first port-status of a cut until the controller sends the last group-mod of the repair."""
     reconfigured_ms: Spread | None = None

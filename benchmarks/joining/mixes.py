@@ -87,11 +87,11 @@ class Row:
     pairs: int = 0
     """Number of pairs that carry traffic."""
     found: int = 0
-    """Number of pairs with traffic that the controller planned for."""
+    """Number of pairs in the controller's plan that carry traffic."""
     false: int = 0
-    """Number of pairs without traffic that the controller planned for."""
+    """Number of pairs in the controller's plan that carry no traffic."""
     bytes_error: float | None = None
-    """Largest relative error of the controller's bytes per iteration of a pair."""
+    """Largest relative error in the bytes per iteration that the controller counts for a pair."""
     predicted: float = 0.0
     """Predicted efficiency; 0 if unknown."""
     measured: float = 0.0

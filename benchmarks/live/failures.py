@@ -103,7 +103,7 @@ class Scene:
         }
 
     def holders(self) -> dict[str, str]:
-        """Return the name of the member that is the master of each switch; empty with one controller."""
+        """Return each switch's master: the name of a member. Without members the result is empty."""
         names = {member.target: member.folder.name for member in self.members}
         return {switch: names[target] for switch, target in masters(self.lab).items() if target in names}
 

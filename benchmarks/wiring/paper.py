@@ -90,7 +90,7 @@ def dedicated(interfaces: int) -> Iterator[Row]:
 
 
 def shared() -> Iterator[Row]:
-    """Yield rows of jobs on 16 servers each, all at once. On fat-trees each job has random servers."""
+    """Yield rows of jobs that run at the same time, on 16 servers each. On fat-trees the servers are random."""
     each = SHARED_SERVERS // SHARED_JOBS
     specs = [dlrm(each, SHARED_RATIO if n < EXCHANGING else 0.0, f"job{n:02}") for n in range(SHARED_JOBS)]
     direct_gbps = SHARED_INTERFACES * SHARED_GBPS

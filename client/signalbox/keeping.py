@@ -197,7 +197,9 @@ class Keeper:
         return [change for change in waiting if change]
 
     def _taken(self, job_ids: Collection[str]) -> None:
-        """Let these jobs announce their specs again: the controller has accepted their changes in a joint update."""
+        """Make these jobs announce their specs again.
+
+        The controller, which may have refused their changes before, has accepted them in an update of several jobs."""
         with self._changed:
             for job in [self._jobs[job_id] for job_id in job_ids if job_id in self._jobs]:
                 job.membership.try_again()

@@ -74,7 +74,8 @@ def drop_saved(
 ) -> None:
     """Forget jobs, all in one commit, while no controller uses the state.
 
-    Other jobs stay. The next controller removes the pins of the dropped jobs jobs.orphan_lease_s after its start."""
+    Other jobs stay. The next controller keeps the pins of the dropped jobs for jobs.orphan_lease_s seconds after its
+    start."""
     with closing(_store(config_file, state_dir)) as store:
         revision = store.drop(jobs)
     typer.echo(f"dropped {', '.join(jobs)}; the state has revision {revision} now")

@@ -269,11 +269,11 @@ class Derived:
         self.demand_alarms = Row(per_key(demand_alarm), lambda: (self.published_demands(),))
         """Alarms of jobs whose traffic contradicts their announcement."""
         self.missing_for_alarm = Row(not_awaited, lambda: (self.published_missing(), s.parts.awaited))
-        """Addresses of unknown hosts, by job, except hosts that may still appear after the start."""
+        """Addresses of unknown hosts, by job. Hosts that may still appear after the controller's start are left out."""
         self.host_alarms = Row(per_key(host_alarm), lambda: (self.missing_for_alarm(),))
         """Alarms of jobs whose hosts are missing."""
         self.without_path_for_alarm = Row(unless_awaited, lambda: (self.without_path(), s.parts.awaited))
-        """Number of flows without a path, by job. Empty while missing parts may still appear after the start."""
+        """Number of flows without a path, by job. Empty while parts may still appear after the controller's start."""
 
         # ---- published values of the fabric
 

@@ -267,7 +267,7 @@ class LinkLosses:
 
     def __init__(self) -> None:
         self.before: Mapping[LinkId, Link] = {}
-        """Links of the fabric before the change that the last call of ``lost`` examined."""
+        """Links given to the last but one call of ``lost``: those of the fabric before its latest change."""
         self.repair_s: float | None = None
         """Seconds from the latest loss until switches had confirmed the repaired routes; None until then."""
         self.repair_times = Histogram()

@@ -328,7 +328,7 @@ class _Runs:
     def add(self, wrong: Flags, needed: int, again: Flags | bool = True) -> Flags:
         """Count a judgement and return the pairs that have been wrong ``needed`` times in a row.
 
-        ``again``: whether this judgement counts for a pair that is wrong; if not, the pair's number stays as it is."""
+        ``again``: whether this judgement increases the number of a wrong pair; otherwise the number stays the same."""
         self._counts = np.where(wrong, self._counts + again, 0)
         lasting: Flags = self._counts >= needed
         return lasting

@@ -414,7 +414,7 @@ class _UsersOfJob:
     """Contents of ``Users`` for one job."""
 
     uses: tuple[Uses, ...]
-    """Uses of the job, latest first."""
+    """Present uses of the job, then its earlier uses, latest first."""
     links: Rows
     flows: Rows
     until: Floats

@@ -337,7 +337,7 @@ def in_use(measured: Measured, bps: Floats) -> Mapping[LinkId, float]:
 
 
 def _lately(excess: Floats, certain: Floats, noise_bps: Floats) -> Floats:
-    """Return the present excess of each link in bit/s; 0 where it is uncertain or noise.
+    """Return the present excess of each link in bit/s; 0 if the excess is uncertain or at most the noise.
 
     ``excess`` and ``certain``: values in bit/s, with the columns of ``certain_bps``. The result is the excess over as
     many parts of the window, from the last one on, as have steady traffic."""

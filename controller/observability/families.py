@@ -130,7 +130,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_switch(
         "signalbox_healed_rules_total",
-        "Rules restored after others had removed, changed or added them.",
+        "Rules that Signalbox restored after another program had removed, changed or added rules.",
         lambda s: s.healed_rules,
     ),
     Family(

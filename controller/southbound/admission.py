@@ -282,7 +282,8 @@ class Admission:
         entry.asked = None
         for newcomer in entry.waiting:
             newcomer.refuse(
-                "duplicate_dpid", f"the switch at {connection.peer} has this dpid, {connection.id:#x}, and answers"
+                "duplicate_dpid",
+                f"the switch at {connection.peer} already has the dpid {connection.id:#x} and still answers",
             )
         entry.waiting.clear()
 

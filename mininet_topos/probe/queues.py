@@ -47,10 +47,10 @@ AllDrops = Mapping[tuple[str, str], int]
 
 
 def prioritise_probes(lab: Lab, queue_s: float = QUEUE_S) -> None:
-    """Set up the two queues on every link without them, such as the links of a switch that was started again.
+    """Set up two queues on every link that has a single one, such as the links of a restarted switch.
 
-    ``queue_s``: length of the queues in seconds of the link's rate. Two queues instead of one reduce the rate of a slow
-    link that is always full by about 5 %."""
+    ``queue_s``: length of the queues in seconds of the link's rate. With two queues, a slow link that is always full
+    has a rate about 5 % lower than with one."""
     _shape_anew(lab, lambda device, mbps: _two_queues(device, mbps, queue_s))
 
 

@@ -140,7 +140,9 @@ def _gathered(given: Any, endpoint: str | None) -> list[RankReport]:
 
 
 def _store() -> Any:
-    """Return the program's key-value store over a new connection: a call could block the program's own connection."""
+    """Return the program's key-value store, over a new connection if the store allows it.
+
+    A call over the program's own connection could block the program."""
     store = dist.distributed_c10d._get_default_store()
     return store.clone() if hasattr(store, "clone") else store
 

@@ -217,7 +217,10 @@ class _Dump:
         self.libraries.add(library)
         ranks = groups[_group_name(entry)[0]]
         if self.rank not in ranks:
-            raise InvalidInput.of("process_group", f"must be a group of rank {self.rank}; this group has {_few(ranks)}")
+            raise InvalidInput.of(
+                "process_group",
+                f"must be a group that contains rank {self.rank}; this group has the ranks {_few(ranks)}",
+            )
         overlaps = bool(entry.get("overlaps"))
         if what != SEND:
             first = _root(entry, len(ranks)) if what in _ROOTED else 0

@@ -56,7 +56,10 @@ class Wiring:
         for interface, peers in enumerate(self.peers):
             active = [peer for peer in peers if peer is not None]
             if len(peers) != self.servers or not all(0 <= peer < self.servers for peer in active):
-                raise ValueError(f"interface {interface} needs one of {self.servers} servers, or None, per server")
+                raise ValueError(
+                    f"interface {interface} needs a receiving server from 0 to {self.servers - 1}, or None, "
+                    f"for each of {self.servers} sending servers"
+                )
             if len(set(active)) < len(active):
                 raise ValueError(f"two servers send to the same server through interface {interface}")
             if any(peer == server for server, peer in enumerate(peers)):

@@ -323,7 +323,7 @@ def hosts_for(fabric: Fabric, endpoints: Sequence[str]) -> tuple[str, ...]:
 def _phase_times(
     way: Way, found: Found, spec: JobSpec, problem: Problem, made: Plan, rates: Rates
 ) -> tuple[PhaseTime, ...]:
-    """Return the times of the phases of the spec. For each of them, the planner has one phase per step."""
+    """Return the times of the phases of the spec. The planner treats each step of a phase as a phase of its own."""
     direct_gbps = rates.interface_gbps * found.wiring.interfaces
     ideal_s = ideal_time_s(virtual_links(spec), dict.fromkeys(spec.endpoints, direct_gbps * GIGABIT))
     slowdown = phase_slowdowns(problem, made.routes).get(JobId(spec.job_id), {})
@@ -342,7 +342,7 @@ def _phase_times(
 
 
 def steps_of(spec: JobSpec, phase: int) -> int:
-    """Return the number of phases into which the planner divides one phase of the spec."""
+    """Return the number of steps of a phase of the spec. Each step is a phase to the planner."""
     alone = {
         "collectives": tuple(each for each in spec.collectives if each.phase == phase),
         "transfers": tuple(each for each in spec.transfers if each.phase == phase),

@@ -37,8 +37,8 @@ def test_a_circuit_is_from_one_interface_to_the_same_interface_over_the_switch_o
     [
         (3, ((1, 1, None),), "two servers send to the same server through interface 0"),
         (3, ((1, 2, 0), (None, 1, None)), "a server sends to itself through interface 1"),
-        (3, ((1, 2),), "interface 0 needs one of 3 servers"),
-        (3, ((1, 2, 3),), "interface 0 needs one of 3 servers"),
+        (3, ((1, 2),), "interface 0 needs a receiving server from 0 to 2"),
+        (3, ((1, 2, 3),), "interface 0 needs a receiving server from 0 to 2"),
         (0, (), "at least one server"),
     ],
 )
