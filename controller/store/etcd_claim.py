@@ -22,7 +22,7 @@ from typing import TypeGuard
 import structlog
 
 from controller.log_limit import LimitedLog
-from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
+from controller.store.etcd_client import START_S, Etcd, EtcdAccess, EtcdError
 from controller.store.etcd_operations import has_value, key, put, was_created
 from controller.store.etcd_v3 import etcd_pb2 as pb
 from signalbox.errors import InvalidInput
@@ -86,6 +86,7 @@ class EtcdClaim:
             if not self.is_claimed:
                 raise self._ended() if self._has_ended else self._cannot(EtcdError(self._unclaimed, None))
             return True
+        gives_up = _now() + START_S
         while not self.is_claimed:
             try:
                 if why := self._why_never():
@@ -98,7 +99,8 @@ class EtcdClaim:
                 if not is_made:
                     self._refuse_endless()
             except EtcdError as error:
-                if not wait or not (self._has_answered or error.no_answer):
+                is_kept = self._has_answered or error.no_answer if wait else error.is_late and _now() < gives_up
+                if not is_kept:
                     raise self._cannot(error) from None
                 limited_log.warning("the state cannot be claimed yet", why=str(error))
                 time.sleep(self._lease_s / RENEWALS)

@@ -23,6 +23,8 @@ Reply = TypeVar("Reply", bound=Message)
 
 CALL_S = 2.0
 """Default time limit in seconds of a call at one endpoint."""
+START_S = 10.0
+"""Time limit in seconds of a call while a controller starts, which would end it. A busy disk may delay etcd."""
 ELSEWHERE_S = 1.0
 """Longest time in seconds of a call at one endpoint while there are others that were not tried."""
 BEAT_S = 0.5
@@ -76,6 +78,11 @@ class EtcdError(Exception):
     @property
     def no_answer(self) -> bool:
         return self.code in _ELSEWHERE
+
+    @property
+    def is_late(self) -> bool:
+        """Whether an endpoint could be reached, and did not answer in time."""
+        return self.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from contextlib import suppress
 
 import structlog
 
-from controller.store.etcd_client import Etcd, EtcdError
+from controller.store.etcd_client import START_S, Etcd, EtcdError
 from controller.store.etcd_contents import Contents, Texts, compressed, contents, name_of_part, names, parts, values
 from controller.store.etcd_operations import Operations, delete_range, key, put, was_changed
 from controller.store.etcd_v3 import etcd_pb2 as pb
@@ -55,7 +55,7 @@ class EtcdCommits:
 
         The keys of members do not belong to the state and are not read. Other users of etcd may write more of them than
         can be read in time."""
-        keys, revision = self._etcd.keys(self._root, without=key(self._root, "members", ""))
+        keys, revision = self._etcd.keys(self._root, START_S, without=key(self._root, "members", ""))
         return contents(self._root, keys, revision)
 
     def adopt(self, found: Contents) -> None:

@@ -18,7 +18,7 @@ import structlog
 from controller.jobs.messages import SavedState
 from controller.store.commit_queue import CommitQueue
 from controller.store.etcd_claim import EtcdClaim
-from controller.store.etcd_client import EtcdAccess, EtcdError
+from controller.store.etcd_client import START_S, EtcdAccess, EtcdError
 from controller.store.etcd_commits import EtcdCommits
 from controller.store.etcd_contents import Contents, Malformed, records, why_unreadable
 from controller.store.etcd_events import EtcdEvents
@@ -128,13 +128,13 @@ class EtcdStore(EtcdClaim):
     def secret(self, in_use: bool) -> bytes:
         name = self._key("lease-secret")
         with self._refusals():
-            if not (found := self._etcd.get(name)):
+            if not (found := self._etcd.get(name, START_S)):
                 if in_use:
                     why = "is missing, and without it the owners of registered jobs cannot renew their leases"
                     raise InvalidInput.of("store", f"the secret of lease tokens {why} ({self.where})")
                 made = secrets.token_bytes(SECRET_BYTES)
-                self._etcd.transaction([self.fence(), was_created(name, 0)], [put(name, made)])
-                found = self._etcd.get(name)
+                self._etcd.transaction([self.fence(), was_created(name, 0)], [put(name, made)], START_S)
+                found = self._etcd.get(name, START_S)
         if not found:
             raise self._ended()
         if len(found.value) != SECRET_BYTES:

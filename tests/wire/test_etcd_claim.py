@@ -92,6 +92,28 @@ def test_a_standby_keeps_waiting_when_etcd_refuses_a_call(etcd: EtcdProcess, pre
         assert waiting.result(DEADLINE_S)
 
 
+def test_a_controller_starts_although_etcd_answers_late(etcd: EtcdProcess, prefix: str) -> None:
+    """Etcd may answer late while its disk is busy. Only an etcd that cannot be reached ends the start at once."""
+    with opened(etcd.access, prefix) as store:
+        grant, late = store._etcd.grant, [EtcdError("late", grpc.StatusCode.DEADLINE_EXCEEDED)] * 2
+
+        def granted(*arguments: Any) -> int:
+            if late:
+                raise late.pop()
+            return grant(*arguments)
+
+        with patch.object(store._etcd, "grant", granted):
+            assert store.load() == NOTHING
+        assert not late
+    away = EtcdError("away", grpc.StatusCode.UNAVAILABLE)
+    with (
+        opened(etcd.access, prefix) as store,
+        patch.object(store._etcd, "grant", side_effect=away),
+        pytest.raises(InvalidInput, match="away"),
+    ):
+        store.load()
+
+
 def test_a_claim_ends_while_the_machine_sleeps(etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """CLOCK_MONOTONIC stops while the machine sleeps, and leases in etcd do not."""
     with opened(etcd.access, prefix) as store:

@@ -308,7 +308,7 @@ def test_a_replaced_switch_of_the_same_name_is_drained_by_itself(fabric: FakeFab
 
 def test_names_are_limited(fabric: FakeFabric) -> None:
     for ask in (drain, undrain):
-        with pytest.raises(InvalidInput, match=r"names: at most 1000 \(given: 1001\)"):
+        with pytest.raises(InvalidInput, match=r"names: at most 1000 names are allowed \(given: 1001\)"):
             ask(fabric, *["leaf1:spine2"] * 1001)
 
 
