@@ -51,13 +51,13 @@ class ActiveChannel:
 
     - ``addresses``: ``HOST:PORT`` of each controller
     - ``open_channel``: function that opens a gRPC channel to an address
-    - ``stream_s``: time-out in seconds for finding a controller before a stream is opened; each call has its own
-      time-out"""
+    - ``find_s``: time in seconds for finding a controller that begins a call or stream, repetitions included; each call
+      has a time-out of its own"""
 
-    def __init__(self, addresses: Sequence[str], open_channel: Callable[[str], Any], stream_s: float) -> None:
+    def __init__(self, addresses: Sequence[str], open_channel: Callable[[str], Any], find_s: float) -> None:
         self._addresses = addresses
         self._open = open_channel
-        self._stream_s = stream_s
+        self._find_s = find_s
         self._used: BoundedChannel | None = None
         self._left = ""  # address of the controller that was used before
         self._why = dict.fromkeys(addresses, "there is no answer")
@@ -70,7 +70,7 @@ class ActiveChannel:
             used.close()
 
     def unary_unary(self, *method: Any, **more: Any) -> Callable[..., Any]:
-        """Return a function that makes a call, and repeats it until its time-out while no controller answers.
+        """Return a function that makes a call, and repeats it for ``find_s`` at most while no controller answers.
 
         The function also tries each of the other controllers once in two cases: the controller could not save the
         change, or its answer is marked ``MAY_BE_REPLACED``, because another controller may have become the active one.
@@ -78,13 +78,14 @@ class ActiveChannel:
         The function raises ``Unreachable`` when no controller answers in time, and ``RpcError`` as gRPC does."""
 
         def call(request: Any, timeout: float, metadata: Any = None) -> Any:
-            until, unsure = time.monotonic() + timeout, set[str]()
+            now, unsure = time.monotonic(), set[str]()
+            until, find_until = now + timeout, now + min(timeout, self._find_s)
             while True:
                 used, answer = self._begin(
                     lambda channel: channel.unary_unary(*method, **more).future(
                         request, timeout=until - time.monotonic(), metadata=metadata
                     ),
-                    until,
+                    find_until,
                 )
                 try:
                     found = self._wait(used, answer, until)
@@ -98,7 +99,7 @@ class ActiveChannel:
                         unsure.add(used.address)
                         if not self._is_moved(used, unsure):
                             raise
-                    elif not self._is_left(used, error):
+                    elif not self._is_left(used, error) or time.monotonic() >= find_until:
                         raise
 
         return call
@@ -107,7 +108,7 @@ class ActiveChannel:
         """Return a function that opens a stream. The function raises ``Unreachable`` when no controller answers."""
 
         def call(request: Any, metadata: Any = None) -> _Stream:
-            until = time.monotonic() + self._stream_s
+            until = time.monotonic() + self._find_s
             used, stream = self._begin(
                 lambda channel: channel.unary_stream(*method, **more)(request, metadata=metadata), until
             )

@@ -76,7 +76,7 @@ class ClientConnection:
         self._channel: Any = (
             BoundedChannel(address, opened(address))
             if len(addresses) == 1
-            else active_channel.ActiveChannel(addresses, opened, stream_s=timeout_s)
+            else active_channel.ActiveChannel(addresses, opened, find_s=timeout_s)
         )
         self._tokens: dict[str, str] = {}
         self._request_ids: dict[str, str] = {}

@@ -210,6 +210,15 @@ def test_a_change_that_was_not_saved_is_an_error_when_no_other_controller_answer
         assert only.calls == 1
 
 
+def test_a_call_that_may_last_long_is_not_repeated_for_as_long() -> None:
+    """Setting the mode may take minutes. While no controller may change anything, the caller gets an error soon."""
+    with simple(1) as only, Client(f"{only.address},127.0.0.1:{reserve_port()}", 0.5) as client:
+        only.error = Stopping("the controller is stopping")
+        with pytest.raises(SignalboxError):
+            client._call(client._jobs.RenewLease, pb.RenewLeaseRequest(), 10_000.0)
+        assert only.calls > 0
+
+
 def test_without_a_controller_the_error_has_the_reason_at_each_address() -> None:
     refusing = f"127.0.0.1:{reserve_port()}"
     with listening_only() as silent, Client(f"{refusing},{silent}", 0.5) as client, pytest.raises(Unreachable) as error:
