@@ -13,6 +13,7 @@ as etcd names one.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any, Protocol
@@ -211,6 +212,8 @@ class LeaderLink:
         self._certificates = certificates
         self._southbound = southbound
         self._silent_s = silent_s
+        self._heard_at = 0.0
+        """Monotonic time of the latest packet of the leader, or of the begin of the link."""
 
     async def run(self) -> None:
         """Keep a link to the leader until the task is cancelled."""
@@ -227,10 +230,14 @@ class LeaderLink:
     async def _follow(self, leader: Member) -> None:
         """Keep the link to this leader until another member leads. Raises an exception when the link breaks."""
         channel = channel_to(leader.api, self._certificates.newest)
+        self._heard_at = time.monotonic()
         relaying = asyncio.create_task(self._relay(channel))
         try:
             while not relaying.done() and (self._membership.leader() or leader) == leader:
                 await asyncio.wait({relaying}, timeout=LOOK_S)
+                # The task notices a silent leader by itself, unless gRPC never ends its call.
+                if time.monotonic() > self._heard_at + 2 * self._silent_s + LIVES_S:
+                    raise TimeoutError("no packet came, and gRPC does not end the call")
             if relaying.done():
                 relaying.result()
         finally:
@@ -243,11 +250,16 @@ class LeaderLink:
         call = begin(metadata=((MEMBER, f"{own.name}/{own.id}"), (FORMATS, "{}-{}".format(*own.link))))
         packets, self._southbound.link = _queue()
 
+        async def read() -> Any:
+            packet = await call.read()
+            self._heard_at = time.monotonic()
+            return packet
+
         async def received(packet: bytes) -> None:
             self._southbound.write(packet)
 
         try:
-            await _exchange(packets, call.write, call.read, self._silent_s, received)
+            await _exchange(packets, call.write, read, self._silent_s, received)
             raise ConnectionError(f"the leader has ended the link: {await call.details()}")
         finally:
             self._southbound.broken()

@@ -2,6 +2,7 @@
 
 The test is the control loop, and assigns the switches."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -281,6 +282,30 @@ def test_a_link_that_was_broken_is_made_again_and_the_switches_never_left(tmp_pa
     confirm(connection)
     leader.hears(StageDone(3, {A: SwitchResult()}))
     assert leader.kinds(SwitchConnected, SwitchLeft) == [SwitchConnected]
+
+
+def test_a_call_that_grpc_never_ends_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stack: ExitStack
+) -> None:
+    """A member that was paused had a call that gRPC did not end, although it was cancelled."""
+    relayed, calls = LeaderLink._relay, 0
+
+    async def relay(link: LeaderLink, channel: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            link._silent_s = SILENT_S
+            return await relayed(link, channel)
+        link._silent_s = 0.1
+        while not leader.linked:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+        return None
+
+    monkeypatch.setattr(LeaderLink, "_relay", relay)
+    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+    started(stack, leader, "b")
+    assert calls == 2
 
 
 def test_members_of_two_versions_link_if_they_have_a_format_in_common(tmp_path: Path, stack: ExitStack) -> None:
