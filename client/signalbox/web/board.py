@@ -1,4 +1,4 @@
-"""State shared by all viewers of the page: one ``Following``, its picture, and the viewers that are told of changes."""
+"""State shared by all viewers of the page: the followed network, its picture, and the viewers to notify of changes."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def end():
 
 atexit.register(end)
 """
-"""Program that makes a call when it ends, where nobody listens."""
+"""Program that calls, when it ends, an address at which no server listens."""
 
 
 def test_calls_are_made_when_the_interpreter_ends() -> None:
