@@ -49,7 +49,7 @@ MOST_MEMBERS = 100
 MOST_BYTES = 1 << 20
 """Largest total size in bytes of these keys. If they are larger, reading them fails."""
 KNOWN_S = 60.0
-"""Seconds after which a member writes its key below ``known/`` again."""
+"""Seconds after which a member writes its keys again, with the time in the one below ``known/``."""
 
 
 class EtcdMembership:
@@ -72,7 +72,7 @@ class EtcdMembership:
         self._written: Member | None = None
         """This member as its key describes it; None without a key."""
         self._known_until = 0.0
-        """Monotonic time at which this member next writes its key below ``known/``."""
+        """Monotonic time at which this member next writes its keys."""
         self._seen: dict[str, float] = {}
         """Time at which a member last had a lease, in seconds since 1970, by name."""
         self._newest = NO_MEMBERS
@@ -195,7 +195,6 @@ class EtcdMembership:
             self._newest = replace(self._newest, leader=leader, began=began)
             draining = frozenset(self._names("draining"))
             known = self._names("known")
-            self._note_known(began)
             keys, _ = self._etcd.keys(self._root + b"members/", self._within_s, MOST_MEMBERS)
             found = (member for each in keys if (member := _member(each)))
             everyone = tuple(sorted(found, key=lambda one: (one.name, one.since)))
@@ -204,14 +203,18 @@ class EtcdMembership:
         return revision
 
     def _renew(self) -> None:
-        """Renew this member's lease, and write its key if it has changed. Raises ``EtcdError``."""
+        """Renew this member's lease, and write its keys if they have changed or are old. Raises ``EtcdError``."""
         began = time.monotonic()
         if not self._lease or not self._etcd.renew(self._lease, self._within_s):
             self._lease, self._written = self._etcd.grant(self._lease_s, self._within_s), None
-        if (own := self._own) is not self._written:
+        if (own := self._own) is not self._written or began >= self._known_until:
             value = {name: value for name, value in asdict(own).items() if name != "id"}
-            self._etcd.transaction([], [put(self._key, json.dumps(value).encode(), self._lease)], self._within_s)
-            self._written = own
+            of_own = key(self._root, "known", own.name)
+            # in one transaction, so that no member is ever seen that is not known after its end
+            present = put(self._key, json.dumps(value).encode(), self._lease)
+            known = put(of_own, f"{time.time():.0f}".encode())
+            self._etcd.transaction([], [present, known], self._within_s)
+            self._written, self._known_until = own, began + KNOWN_S
         self._valid_until = began + self._lease_s
 
     def _names(self, kind: str) -> dict[str, float]:
@@ -219,13 +222,6 @@ class EtcdMembership:
         prefix = key(self._root, kind, "")
         keys, _ = self._etcd.keys(prefix, self._within_s, MOST_MEMBERS)
         return {each.key.removeprefix(prefix).decode(errors="replace"): _time(each.value) for each in keys}
-
-    def _note_known(self, now: float) -> None:
-        """Write, every ``KNOWN_S``, that this member is present. Raises ``EtcdError``."""
-        if now >= self._known_until:
-            of_own = key(self._root, "known", self._own.name)
-            self._etcd.transaction([], [put(of_own, f"{time.time():.0f}".encode())], self._within_s)
-            self._known_until = now + KNOWN_S
 
     def _absent(self, everyone: Collection[Member], known: Mapping[str, float]) -> dict[str, float]:
         """Return the time at which each known member without a lease was last present, by name."""

@@ -147,6 +147,13 @@ def test_an_absent_member_is_known_until_it_is_forgotten(etcd: EtcdProcess, pref
     store.close()
 
 
+def test_a_member_is_known_from_the_moment_it_is_seen(etcd: EtcdProcess, prefix: str) -> None:
+    with membership(etcd, prefix, "a", "1") as only, closing(Etcd(etcd.access)) as direct:
+        until(lambda: only.newest.all)
+        (known,), (present,) = (direct.keys(f"{prefix}{kind}/a".encode())[0] for kind in ("known", "members"))
+        assert known.create_revision == present.create_revision
+
+
 def test_a_member_that_drains_does_so_until_the_leader_ends_it(etcd: EtcdProcess, prefix: str) -> None:
     store = EtcdStore(etcd.access, prefix, LEASE_S, "a", "a:1")
     with membership(etcd, prefix, "a", store.id, store) as leader, membership(etcd, prefix, "b", "2") as other:
