@@ -3,13 +3,15 @@
 Whole flows are compared with an annealer, flows of two subflows with an annealer of two equal pieces, and flows of more
 subflows with the fluid optimum. None of them shares code with the controller. Every case is also planned in a short
 time, which must not give a better plan. Module ``mixes`` has the cases. The result is a table or JSON. Every verdict is
-in a file, and a run continues where the previous one ended.
+in a file, and a run continues where the previous one ended. What the other methods find is in a second file, so that a
+run with another planner takes the planner's time only.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
 from time import process_time
@@ -34,6 +36,8 @@ _LONGER = 10
 _SHORT = 0.1
 """Time limit of the short plan, as a part of the planner's time limit."""
 _SAME, _NEAR = 1e-4, 0.01
+_ROUNDING = 1e-7
+"""Relative amount by which the annealer's sums may be too small."""
 
 
 def main(
@@ -61,12 +65,12 @@ def main(
     counts = [int(text) for text in subflows.split(",")]
     anneal_s = _LONGER * time_limit if anneal is None else anneal
     names = [name for name in CASES if only in name and (most_flows is None or flows_of(name) <= most_flows)]
-    records = Records(out)
+    records, judges = Records(out), Records(out.with_suffix(".judges.jsonl"))
     with ExitStack() as patches:
         if busy:
             patches.enter_context(patch("time.perf_counter", process_time))
             patches.enter_context(patch.object(adapter, "perf_counter", process_time))
-        left = records.fill(names, lambda name: judged(name, counts, limits, anneal_s), seconds)
+        left = records.fill(names, lambda name: judged(name, counts, limits, anneal_s, judges), seconds)
     data = summary([records.known[name] for name in names if name in records.known], left)
     show_verdicts(data, "mixes by number of subflows", ("wrong", "worse", "not_near"), as_json)
 
@@ -75,10 +79,14 @@ def flows_of(name: str) -> int:
     return len({send[:3] for send in instance_for(CASES[name]).sends})
 
 
-def judged(name: str, counts: Sequence[int], limits: PlanLimits, anneal_s: float) -> Record:
+def judged(name: str, counts: Sequence[int], limits: PlanLimits, anneal_s: float, judges: Records) -> Record:
+    """Return the record of a case. ``judges``: values that the other methods found, by case and method."""
     instance = instance_for(CASES[name])
     exact = Exact(instance)
     judge = Judge(exact, SOLVE_S)
+    fluid = f"{name}, fluid"
+    if fluid in judges.known:
+        judge.fluid = Fraction(judges.known[fluid]["slowdown"])
     short = replace(limits, time_limit_s=_SHORT * limits.time_limit_s)
     plans = []
     for count in counts:
@@ -89,8 +97,15 @@ def judged(name: str, counts: Sequence[int], limits: PlanLimits, anneal_s: float
             verdict.worse.append(f"{verdict.slowdown:.6g} instead of {slowdown:.6g} in a shorter time")
         known = verdict.optimum
         if count in _ANNEALED and verdict.gap > _SAME and anneal_s:
-            known = annealed(exact, count, anneal_s)
+            method = f"{name}, annealed {count}, {anneal_s:g} s"
+            if method not in judges.known:
+                judges.add({"name": method, "slowdown": annealed(exact, count, anneal_s)})
+            known = judges.known[method]["slowdown"]
+            if known < verdict.bound * (1 - _ROUNDING):
+                verdict.refuted.append(f"the bound is {verdict.bound:.9g}, but the annealer reaches {known:.9g}")
         plans.append(verdict.as_json() | {"judged": known, "soon": slowdown})
+    if judge.fluid is not None and fluid not in judges.known:
+        judges.add({"name": fluid, "slowdown": float(judge.fluid)})
     return {"name": name, "flows": len(exact.flows), "plans": plans}
 
 

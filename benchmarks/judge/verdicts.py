@@ -102,7 +102,8 @@ class Judge:
     def __init__(self, exact: Exact, solve_s: float = SOLVE_S) -> None:
         self._exact = exact
         self._solve_s = solve_s
-        self._fluid: Fraction | None = None
+        self.fluid: Fraction | None = None
+        """Fluid optimum; None until it is needed."""
         self._whole: Fraction | None = None
         self._best: Routing | None = None
         self._before: tuple[Fraction, ...] = ()
@@ -125,7 +126,7 @@ class Judge:
         verdict.optimum = float(known)
         if known < Fraction(answer.bound) * (1 - _ROUNDING):
             verdict.refuted.append(f"the bound is {answer.bound:.9g}, but a routing reaches {float(known):.9g}")
-        fluid = self._fluid or known
+        fluid = self.fluid or known
         if fluid < Fraction(answer.fluid_bound) * (1 - _ROUNDING):
             verdict.refuted.append(
                 f"the fluid bound is {answer.fluid_bound:.9g}, but a routing reaches {float(fluid):.9g}"
@@ -147,9 +148,9 @@ class Judge:
             least = self._exact.whole_cut_slowdown if answer.max_subflows == 1 else self._least(vector[0])
             verdict.optimum = verdict.least = float(least)
             verdict.decided = vector[0] <= least * (1 + _BETTER)
-            if self._fluid and self._fluid < Fraction(answer.fluid_bound) * (1 - _ROUNDING):
+            if self.fluid and self.fluid < Fraction(answer.fluid_bound) * (1 - _ROUNDING):
                 verdict.refuted.append(
-                    f"the fluid bound is {answer.fluid_bound:.9g}, but a routing reaches {float(self._fluid):.9g}"
+                    f"the fluid bound is {answer.fluid_bound:.9g}, but a routing reaches {float(self.fluid):.9g}"
                 )
         return verdict
 
@@ -210,12 +211,12 @@ class Judge:
         It is the optimum itself if the cuts do not prove ``slowdown`` optimal."""
         if slowdown <= self._exact.cut_slowdown * (1 + _BETTER):
             return self._exact.cut_slowdown
-        if self._fluid is None:
+        if self.fluid is None:
             found = programme.fluid(self._exact, 10 * self._solve_s)
             if found.routing is None:
                 return self._exact.cut_slowdown
-            self._fluid = self._exact.vector(found.routing)[0]
-        return max(self._exact.cut_slowdown, self._fluid * (1 - _BETTER / 10))
+            self.fluid = self._exact.vector(found.routing)[0]
+        return max(self._exact.cut_slowdown, self.fluid * (1 - _BETTER / 10))
 
     def _proven(self, answer: Answer, vector: tuple[Fraction, ...], verdict: Verdict) -> None:
         """Determine the least slowdown entry by entry, and refute slowdowns that are larger although claimed proven.

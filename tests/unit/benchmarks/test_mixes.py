@@ -2,12 +2,14 @@
 
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from benchmarks.judge import mixed_jobs
 from benchmarks.judge.adapter import problem_of
 from benchmarks.judge.annealer import annealed
+from benchmarks.judge.command import Records
 from benchmarks.judge.exact import Exact
 from benchmarks.judge.instances import Cable, Host, Instance, Send
 from benchmarks.judge.mixes import CASES, FABRICS, FAILURES, MIXES, instance_for
@@ -62,10 +64,17 @@ def test_more_subflows_are_not_worse_without_time() -> None:
 
 def test_the_command(benchmark: Command, tmp_path: Path) -> None:
     out = tmp_path / "mixes.jsonl"
-    only = "4x2 2:1, tensor, intact"
-    run = benchmark("mixes", "--only", only, "--time-limit", 0.1, "--anneal", 0.1, "--busy", "--out", out, "--json")
+    only = "8x4 2:1, experts, 1 cable"
+    options = ("mixes", "--only", only, "--time-limit", 0.1, "--anneal", 0.1, "--busy", "--out", out)
+    run = benchmark(*options, "--json")
     assert run.status == 0
     assert [run.json[name] for name in ("judged", "left", "wrong")] == [1, 0, []]
     assert [row["max_subflows"] for row in run.json["rows"]] == [1, 2, 8]
     assert mixed_jobs.flows_of(only) > 16
     assert "0 judged" in benchmark("mixes", "--only", only, "--most-flows", 2, "--out", out).out
+    judges = Records(out.with_suffix(".judges.jsonl")).known
+    assert judges
+    assert all(record["slowdown"] >= 1 for record in judges.values())
+    out.unlink()
+    with patch.object(mixed_jobs, "annealed", side_effect=AssertionError("annealed again")):
+        assert benchmark(*options, "--json").json["rows"][0]["plans"] == 1
