@@ -169,7 +169,6 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
 
 
 def optical_rules(lab: Lab) -> dict[str, set[str]]:
-    """Return the rules of the optical switches, as Open vSwitch reports them."""
     found = {}
     for switch in lab.switches:
         if switch.name.startswith("optical"):
@@ -207,7 +206,6 @@ def test_a_controller_killed_at_any_instant_of_a_change_is_followed_by_one_that_
 
 
 def lost(streams: Mapping[Pair, Stream]) -> int:
-    """Return the number of packets that have not arrived."""
     return sum(len(each.sent) - len({number for number, _ in each.arrivals}) for each in streams.values())
 
 

@@ -86,7 +86,6 @@ class Running:
         return {alert["labels"]["alertname"] for alert in json.loads(self.get("alertmanager", "/api/v2/alerts"))}
 
     def wait_trains(self) -> None:
-        """Wait until every job has its paths, and finishes another iteration."""
         wait_for(self._pinned, "all jobs to be pinned", 180, 1.0)
         before = self.iterations()
         wait_for(lambda: self._further(before), f"all jobs to go on from {before}", 120, 1.0)

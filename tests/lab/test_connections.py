@@ -38,7 +38,6 @@ def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def spines(client: Client, job_id: str) -> dict[Pair, list[str]]:
-    """Return the spines that the job's flows cross, subflow by subflow."""
     told = routes(client, job_id)
     return {(route.src, route.dst): [subflow.switches[1] for subflow in route.subflows] for route in told}
 

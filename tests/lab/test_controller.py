@@ -47,7 +47,6 @@ def ring(lab: Lab, job_id: str, host: int) -> JobSpec:
 
 
 def spine_of(client: Client, job_id: str) -> dict[str, str]:
-    """Return the spine to which each source's flow is pinned, as the switches confirmed it."""
     return {route.src: route.switches[1] for route in routes(client, job_id) if route.pinned}
 
 
@@ -109,7 +108,6 @@ class Seen:
         self.lab, self.controller, self.client = fabric
 
     def alarms(self) -> dict[str, str]:
-        """Return the subject of the alarm of each kind."""
         return {
             pb.AlarmKind.Name(alarm.kind).removeprefix("ALARM_KIND_").lower(): alarm.subject
             for alarm in self.client.get_status().alarms
@@ -123,7 +121,6 @@ class Seen:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def wait_for_alarms(self, **subjects: str) -> None:
-        """Wait for exactly these alarms, by kind."""
         wait_for(lambda: subjects.keys() <= self.alarms().keys(), f"the alarms {', '.join(subjects)}")
         assert self.alarms() == subjects
 

@@ -55,7 +55,6 @@ class Raw:
         return self._result(self._ask(role, generation))
 
     def generation(self) -> int:
-        """Return the generation id of the switch."""
         return int(struct.unpack("!I4xQ", self._ask(NOCHANGE, 0).body)[1])
 
     def writes(self, priority: int) -> tuple[int, int] | None:
@@ -137,7 +136,6 @@ class Fenced:
         return found[0]
 
     def install(self, controller: Southbound, priority: int) -> None:
-        """Let the controller write a flow with this priority, and wait for the result."""
         self._changes += 1
         controller.send(InstallStage(self._changes, Stage("test", {DPID: (flow_of(priority),)})))
         controller.first(StageDone, change_id=self._changes)

@@ -53,7 +53,6 @@ class Attack:
         return next(host for host in self.lab.hosts if host.name == name)
 
     def neighbour(self, name: str, ip: str) -> str:
-        """Return the MAC address that a host has for an IP address."""
         argv = ["ip", "-json", "neigh", "show", ip]
         out = self.lab.popen(name, argv, stdout=subprocess.PIPE, text=True).communicate()[0]
         return str(json.loads(out)[0]["lladdr"])
@@ -75,7 +74,6 @@ class Attack:
         return frame
 
     def send(self, name: str, *frames: bytes) -> None:
-        """Send each frame once."""
         self.start_sending(name, *frames).communicate()
 
     def start_sending(self, name: str, *frames: bytes, rate: float = 0, seconds: float = 0) -> subprocess.Popen[str]:

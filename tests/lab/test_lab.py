@@ -147,7 +147,6 @@ def test_a_lab_leaves_nothing_behind_and_kills_its_programs_also_after_an_error(
 
 
 def lab_process(prefix: str) -> subprocess.Popen[str]:
-    """Start a lab in its own process, and wait until it is up."""
     argv = [sys.executable, "-m", "signalbox", "lab", "--leaves", "2", "--spines", "1", "--hosts", "1"]
     owner = subprocess.Popen([*argv, "--prefix", prefix], stdout=subprocess.PIPE, text=True)
     while "Ctrl-C" not in (said := line(owner)):

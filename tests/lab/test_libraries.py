@@ -66,7 +66,6 @@ def test_mpiruns_that_start_at_once_have_two_directories(
 
 
 def pinned(jobs: RunningJobs, client: Client) -> set[tuple[str, str]]:
-    """Return the pinned pairs of the job, none while it is not registered."""
     jobs.check()
     if not client.list_jobs():
         return set()

@@ -43,7 +43,6 @@ def test_what_switches_count_decides(lab_prefix: str, tmp_path: Path) -> None:
 
 
 def pair_of(lab: Lab, number: int) -> tuple[str, str]:
-    """Return the addresses of host ``number`` of the first leaf and of the second leaf."""
     leaves = sorted({host.leaf for host in lab.hosts})
     src, dst = (sorted(host.ip for host in lab.hosts if host.leaf == leaf)[number] for leaf in leaves)
     return src, dst

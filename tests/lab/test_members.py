@@ -62,7 +62,6 @@ class Pair:
     etcd: EtcdProcess
 
     def held(self) -> dict[str, int]:
-        """Return the number of switches that each member holds, by its name."""
         return {found.name: found.switches for found in self.client.list_members() if found.switches}
 
     def roles(self) -> Counter[tuple[str, str]]:
@@ -73,12 +72,10 @@ class Pair:
         return Counter((names[whose], role) for whose, role in lines)
 
     def masters(self) -> dict[str, str]:
-        """Return the name of the member that is the master of each switch."""
         names = {target(self.one): "one", target(self.two): "two"}
         return {switch: names[whose] for switch, whose in masters(self.lab).items()}
 
     def groups(self, switch: str) -> list[str]:
-        """Return the groups of next hops on a switch."""
         found = run("ovs-ofctl", "-O", "OpenFlow13", "dump-groups", self.lab.bridge(switch)).splitlines()
         return sorted(line.strip() for line in found if "type=select" in line)
 

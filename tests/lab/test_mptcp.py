@@ -100,7 +100,6 @@ def prepare_hosts(lab: Lab) -> None:
 
 
 def wait_carried(lab: Lab, count: int) -> None:
-    """Wait until the uplinks have sent ``count`` more bytes."""
     before = sum(sent_up(lab, "leaf1"))
     wait_for(lambda: sum(sent_up(lab, "leaf1")) >= before + count, f"{count} bytes", 120, 0.1)
 
@@ -182,7 +181,6 @@ def reporting(lab: Lab, job_id: str, api: str, token_file: Path) -> Iterator[Non
 
 
 def announce(client: Client, lab: Lab, job_id: str, subflows: int) -> str:
-    """Announce the job, and return the lease token."""
     spec: dict[str, Any] = {
         "job_id": job_id,
         "endpoints": [host.ip for host in lab.hosts],

@@ -60,7 +60,6 @@ def rules(lab: Lab) -> Rules:
 
 
 def all_pinned(client: Client) -> bool:
-    """Return whether both directions between every two hosts at different leaves are pinned."""
     return settled(client, LINKS) and pinned(client, "all") == 2 * HOSTS**2
 
 

@@ -39,12 +39,10 @@ exec {SYSTEM_PYTHON} -m mininet_topos.joining.mpi_rank --job $SLURM_JOB_ID --pee
 
 
 def block(language: str) -> str:
-    """Return the first block of the page in this language."""
     return next(block.text for block in GUIDE.blocks if block.language == language)
 
 
 def at_site(text: str, folder: Path) -> str:
-    """Return the text with ``folder`` in place of the configuration folders that the page names."""
     return text.replace("/etc/signalbox", str(folder)).replace("/etc/slurm", str(folder))
 
 

@@ -244,7 +244,6 @@ def test_a_modify_keeps_the_entry_and_only_an_add_changes_its_owner(lab: Lab) ->
 
 
 def next_counters(lab: Lab, wanted: Callable[[Counters], bool]) -> Counters:
-    """Return the next counters that fulfil the condition ``wanted``."""
     return lab.controller.wait_for(
         lambda messages: next((m for m in messages if isinstance(m, Counters) and wanted(m)), None),
         len(lab.controller.received),

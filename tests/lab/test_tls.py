@@ -31,7 +31,6 @@ def bridge(name: str, dpid: int) -> Iterator[str]:
 
 
 def show(shown: Certificate, authority: Authority) -> None:
-    """Make Open vSwitch present this certificate from now on."""
     run("ovs-vsctl", "set-ssl", str(shown.private_key), str(shown.certificate), str(authority.certificate))
 
 

@@ -53,12 +53,10 @@ class Booted:
     leader: int
 
     def argv(self, *command: str, namespaces: tuple[str, ...] = _NAMESPACES) -> list[str]:
-        """Return the command line that runs ``command`` in the booted Debian."""
         settings = [f"{name}={value}" for name, value in PLAIN_ENVIRONMENT.items()]
         return ["nsenter", "--target", str(self.leader), *namespaces, "env", "-i", "-C", "/", *settings, *command]
 
     def run(self, *command: str, status: int = 0) -> str:
-        """Run the command, check that it ends with ``status``, and return its output."""
         done = subprocess.run(
             self.argv(*command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, check=False,

@@ -72,7 +72,6 @@ class BusyFabric(FakeFabric):
         self._halfway: dict[Dpid, float] = {}
 
     def all_speak(self) -> None:
-        """Let the controller see an ARP reply of every host."""
         for ip, at in self.hosts.items():
             self.send(ArpSeen(at, "reply", ip, self.mac(ip), "0.0.0.0"))
         self.run(1)
@@ -92,7 +91,6 @@ class BusyFabric(FakeFabric):
                 self._poll_soon()
 
     def rates_bps(self) -> Mapping[FlowId, float]:
-        """Return the current rate of every flow."""
         flows = [*self.stray_bps, *(flow for ring in self.rings for flow in ring.flows)]
         ports = self._ports = {flow: self.ports_on(flow) for flow in flows}
         taken: Counter[PortRef] = Counter()
@@ -154,11 +152,9 @@ class BusyFabric(FakeFabric):
                 self.count_rules(self._sent, self._told[dpid], self._received, [dpid])
 
     def background_bps(self) -> dict[LinkId, float]:
-        """Return the published rates of unannounced traffic above 0, in bit/s by link."""
         return {link: found.background_bps for link, found in self.status.links.items() if found.background_bps}
 
 
 @cache
 def _drawn(seed: int, flow: FlowId) -> int:
-    """Return the ECMP hash of a flow."""
     return Random(f"{seed} {flow}").getrandbits(16)

@@ -34,7 +34,6 @@ def optical_switches(fabric: pb.GetFabricResponse) -> None:
 
 
 def wired_job(fabric: pb.GetFabricResponse) -> pb.Job:
-    """Return a job that has all circuits of the fabric."""
     return pb.Job(
         spec=pb.JobSpec(job_id="ring", endpoints=[host.ip for host in fabric.hosts], lease=Duration(seconds=60)),
         state=pb.JOB_STATE_PINNED,

@@ -31,7 +31,6 @@ class Result:
 
     @property
     def rows(self) -> list[list[str]]:
-        """Words of each line of the output."""
         return [line.split() for line in self.out.splitlines()]
 
     @property
@@ -65,7 +64,6 @@ def runs(
 
 @pytest.fixture
 def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Signalbox:
-    """Return a function that runs the command and returns its exit status and output."""
     return runs("signalbox", main, capsys, monkeypatch)
 
 

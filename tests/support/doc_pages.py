@@ -47,7 +47,6 @@ class Page:
 
     @cached_property
     def prose(self) -> str:
-        """The text without code blocks."""
         return _INDENTED.sub("\n\n", _FENCE.sub("", self.text))
 
     @property

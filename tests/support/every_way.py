@@ -48,7 +48,6 @@ class Watch:
 
     @property
     def through(self) -> set[Dpid]:
-        """Switches through which some packet may pass."""
         return set().union(*self._through.values())
 
     def _is_lossy(self, packet: Packet) -> bool:
@@ -99,7 +98,6 @@ def lose_carrier(fabric: FakeFabric, a: Dpid, port: PortNo) -> None:
 
 
 def apart(fabric: Fabric, hosts: Iterable[str]) -> set[tuple[str, str]]:
-    """Return the pairs of hosts that no path connects."""
     paths = CandidatePaths(fabric, 1)
     at = {host: fabric.hosts[host].at.dpid for host in hosts}
     return {(a, b) for a, b in permutations(at, 2) if not paths.connected(at[a], at[b])}

@@ -144,11 +144,9 @@ class FakeFabric:
         return self.reply_to(message.reply)
 
     def reply_to(self, future: Future[Any]) -> Any:
-        """Return the value of the reply to a request, or None when there is no reply yet."""
         return next((reply.value for reply in self.replies if reply.future is future), None)
 
     def new_replies(self) -> list[Any]:
-        """Return the values of the replies since the last call."""
         values = [reply.value for reply in self.replies]
         self.replies.clear()
         return values
@@ -218,7 +216,6 @@ class FakeFabric:
         return "02:00:" + ":".join(f"{int(part):02x}" for part in ip.split("."))
 
     def cut(self, a: Dpid, port: PortNo) -> None:
-        """Take down both ends of a cable, or the port of a host, and report the ports to the controller."""
         self._set_carrier(a, port, up=False)
 
     def plug(self, a: Dpid, port: PortNo) -> None:
@@ -268,11 +265,9 @@ class FakeFabric:
 
     @property
     def status(self) -> Status:
-        """Status that the controller publishes now."""
         return self.loop.status(self.now)
 
     def job(self, job_id: str = "job") -> JobStatus:
-        """Return the status that the controller publishes now of this job."""
         return self.status.jobs[JobId(job_id)]
 
     def learning_rules(self) -> int:
@@ -307,7 +302,6 @@ class FakeFabric:
 
     @property
     def mods(self) -> list[RuleMod]:
-        """Rule changes sent to all switches since the last ``forget_mods``."""
         return [mod for switch in self.switches.values() for mod in switch.mods]
 
     @property

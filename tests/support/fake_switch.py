@@ -128,7 +128,6 @@ class FakeSwitch:
         return RuleSet(dict(self.flows), dict(self.groups), dict(self.meters))
 
     def forward(self, in_port: PortNo, packet: Packet) -> PortNo | None:
-        """Return the port that a packet leaves through, or None when the switch drops it."""
         in_port, action = self._action(in_port, packet)
         port = None if action is None else self._out(action, packet.entropy)
         return None if port == in_port else port

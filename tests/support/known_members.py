@@ -45,5 +45,4 @@ class KnownMembers:
 
 
 def only_member() -> KnownMembers:
-    """Return the membership of a cluster with a single member, which leads."""
     return KnownMembers((Member("1", "one", "", "1", 1e9),), "1", 100.0)

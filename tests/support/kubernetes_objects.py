@@ -33,13 +33,11 @@ def annotate(body: dict[str, Any], **annotations: str | None) -> None:
 
 
 def named(pods: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    """Return the pod whose name contains ``name``."""
     (pod,) = (pod for pod in pods if name in pod["metadata"]["name"])
     return pod
 
 
 def replacement(pod: dict[str, Any], ip: str) -> dict[str, Any]:
-    """Return a newer pod that replaces ``pod`` and has the address ``ip``."""
     new = deepcopy(pod)
     new["metadata"] |= {"uid": f"{pod['metadata']['uid']}-2", "creationTimestamp": "2026-11-24T04:00:00Z"}
     new["status"] |= {"podIP": ip, "podIPs": [{"ip": ip}]}

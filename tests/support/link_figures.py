@@ -22,5 +22,4 @@ def rate_bps(load: LinkLoad, link: LinkId) -> float | None:
 
 
 def background_of(load: LinkLoad) -> Mapping[LinkId, float]:
-    """Return the background in bit/s of every link that carries more than the counted flows."""
     return in_use(load.measured, load.measured.beyond_bps)

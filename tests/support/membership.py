@@ -137,7 +137,6 @@ class Training:
         return pause_s
 
     def go_on(self, for_s: float) -> list[float]:
-        """Run the rounds of ``for_s`` seconds, and return the seconds after each round."""
         until, pauses = self.now + for_s, []
         while self.now < until and not self.over:
             pauses.append(self.round() or 0.0)

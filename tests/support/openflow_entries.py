@@ -15,7 +15,6 @@ def sent(rule: Any) -> bytes:
 
 
 def flow_entry(rule: FlowRule, byte_count: int = 0, **changed: Any) -> bytes:
-    """Return the entry of the rule in a reply."""
     body = sent(rule)[FLOW_MOD_SIZE:]
     return flow_head(len(body), rule, byte_count, **changed) + body
 

@@ -107,7 +107,6 @@ class OpticalFabric(FakeFabric):
 
     @property
     def published_optical(self) -> Mapping[Dpid, OpticalStatus]:
-        """Published status of the optical switches."""
         found = {dpid: each for dpid, each in self.status.extension.switches.items() if isinstance(each, OpticalStatus)}
         assert found.keys() == self.status.extension.switches.keys()
         return found
@@ -138,7 +137,6 @@ def started(servers: int, interfaces: int, settings: Config | None = None) -> Op
 
 
 def with_job(servers: int, interfaces: int, all_to_all: int = 0, **more: Any) -> OpticalFabric:
-    """Return a fabric whose servers all run the job ``one``, which has its circuits."""
     fabric = started(servers, interfaces)
     fabric.register("one", [*range(1, servers + 1)], all_to_all, **more)
     return fabric
@@ -150,7 +148,6 @@ def reach(fabric: OpticalFabric, servers: list[int]) -> bool:
 
 
 def wired(job: Job | JobStatus) -> JobWiring:
-    """Return the wiring of a job that has circuits."""
     wiring = wiring_of(job.registration)
     assert wiring
     return wiring

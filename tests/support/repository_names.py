@@ -135,7 +135,6 @@ def words() -> frozenset[str]:
 
 @cache
 def texts() -> frozenset[str]:
-    """Return every string constant of the code, such as a line of the log."""
     return frozenset(chain.from_iterable(module.texts for module in modules().values()))
 
 
@@ -173,7 +172,6 @@ def options_of(command: Any) -> set[str]:
 
 @cache
 def all_options() -> frozenset[str]:
-    """Return the options of all programs of the repository."""
     return frozenset().union(*map(options_of, commands().values()), *(m.options for m in modules().values()))
 
 

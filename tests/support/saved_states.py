@@ -34,14 +34,12 @@ NOTHING = SavedState()
 
 
 def commit(store: Store, before: SavedState, after: SavedState) -> int | OSError:
-    """Commit, and return the revision that the store then reports, or its error."""
     done: Future[int | OSError] = Future()
     store.commit(changes(before, after), done.set_result)
     return done.result(DEADLINE_S)
 
 
 def save(store: Store, before: SavedState, after: SavedState) -> int:
-    """Commit, and return the new revision; an error fails the test."""
     revision = commit(store, before, after)
     assert isinstance(revision, int), revision
     return revision

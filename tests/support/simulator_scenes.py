@@ -63,7 +63,6 @@ def plan_of(problem: Problem, routes: Routes) -> Plan:
 
 
 def every_flow(route: Callable[[Problem, Flow], Route]) -> Callable[[Problem], Plan]:
-    """Return the scheme that routes each flow by ``route``, whatever the routes of other flows."""
     return lambda problem: plan_of(problem, {flow.id: route(problem, flow) for flow in problem.flows})
 
 

@@ -12,12 +12,10 @@ def flow(port: int, in_port: int = 1, distance: int = 0) -> FlowRule:
 
 
 def group(*ports: int, distance: int = 0) -> GroupRule:
-    """Return group 7 with these output ports."""
     buckets = tuple(Bucket(Output(PortNo(p)), watch_port=PortNo(p)) for p in ports)
     return GroupRule(7, "select", buckets, distance)
 
 
 def to_group(distance: int = 0) -> FlowRule:
-    """Return a flow that sends to group 7."""
     key = FlowKey(Table.DEFAULT, 10, Match(in_port=PortNo(9)))
     return FlowRule(key, cookie(Table.DEFAULT), (ToGroup(7),), distance=distance)

@@ -90,7 +90,6 @@ class Cluster:
         self.demand.follow(self.registry.jobs, self.now)
 
     def begin(self, *specs: JobSpec, tenant: str = "") -> None:
-        """Register jobs now."""
         for one in specs:
             self.registry.register(RegisterJob(one, tenant=tenant), self.now)
         self.demand.follow(self.registry.jobs, self.now)

@@ -61,12 +61,10 @@ def read_until(pipe: int | IO[Any], end: bytes) -> bytes:
 
 
 def line(process: Popen[str]) -> str:
-    """Return the next line of a program's output, empty at its end. ``ended`` returns the rest."""
     return _line(process, process.stdout)
 
 
 def error_line(process: Popen[str]) -> str:
-    """Return the next line of a program's errors, empty at their end."""
     return _line(process, process.stderr)
 
 

@@ -69,7 +69,6 @@ def tracing() -> Iterator[Trace]:
 
 
 def walks() -> dict[str, dict[str, list[str]]]:
-    """Return all walks, by name."""
     fabric = FakeFabric(4, 4, 3)
     fabric.start(CONFIG)
     fabric.run(5)

@@ -22,7 +22,6 @@ def loaded(tmp_path: Path, text: str) -> Config:
 
 
 def refused(tmp_path: Path, text: str) -> str:
-    """Return the problems of a file with this text, without its name."""
     with pytest.raises(InvalidInput) as error:
         loaded(tmp_path, text)
     return str(error.value).replace(f"{tmp_path / 'signalbox.toml'}: ", "")

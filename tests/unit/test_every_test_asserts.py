@@ -14,7 +14,6 @@ CHECKS = {"fail", "raises", "warns"}
 
 
 def checks(node: ast.AST) -> bool:
-    """Return whether the node has an assertion, under a condition or not."""
     return any(
         isinstance(one, ast.Assert) or (isinstance(one, ast.Attribute) and one.attr in CHECKS) for one in ast.walk(node)
     )

@@ -63,7 +63,6 @@ def needed(distribution: str) -> list[Requirement]:
 
 
 def imported(distribution: str) -> set[str]:
-    """Return the other distributions from which the modules of a distribution import."""
     files = chain.from_iterable((ROOT / folder).rglob("*.py") for folder in FOLDERS[distribution])
     return {distribution_of(name) for file in files for name in imports(ast.parse(file.read_bytes()))} - {
         distribution,

@@ -34,7 +34,6 @@ def announce(fabric: FakeFabric, n: int) -> None:
 
 
 def say(fabric: FakeFabric, message: SilenceAlarms | EndSilence) -> None:
-    """Send the message, and raise the error of the reply, if it is one."""
     fabric.send(message)
     (found,) = [one.value for one in fabric.replies if one.future is message.reply]
     if isinstance(found, Exception):
@@ -42,7 +41,6 @@ def say(fabric: FakeFabric, message: SilenceAlarms | EndSilence) -> None:
 
 
 def silenced(fabric: FakeFabric) -> dict[str, str]:
-    """Return the operators' comments on silenced alarms, by the alarms' subjects."""
     return {alarm.subject: alarm.silence.comment for alarm in fabric.status.alarms.values() if alarm.silence}
 
 

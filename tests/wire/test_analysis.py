@@ -226,7 +226,6 @@ def test_a_process_answers_one_request_after_the_other_until_it_is_large_or_ends
 
 
 def ready(worker: Answerer) -> Any:
-    """Return the process of the worker that waits for a request."""
     until(lambda: worker._ready is not None)
     assert worker._ready
     return worker._ready.process

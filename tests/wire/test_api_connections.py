@@ -66,7 +66,6 @@ def test_reflection_lists_and_describes_the_services(channel: grpc.Channel) -> N
 
 
 def refused(address: str, problem: str) -> None:
-    """Assert that a server cannot listen at the address, with an error that contains ``problem``."""
     server = ApiServer(ApiConfig(listen=(address,)), StatusBoard(), lambda _: None, TOKENS)
     with pytest.raises(OSError, match=problem):
         server.start()

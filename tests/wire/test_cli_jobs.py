@@ -35,14 +35,12 @@ SPEC = {
 
 @pytest.fixture(autouse=True)
 def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set the user's directory of state."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state"
 
 
 @pytest.fixture
 def leases(state_home: Path, api: Running) -> Path:
-    """Return the folder of the lease tokens for this API."""
     return state_home / "signalbox/leases" / api.addresses[0]
 
 

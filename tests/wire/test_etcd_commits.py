@@ -71,7 +71,6 @@ def test_an_interrupted_commit_is_whole_or_not_made_for_the_next_holder(etcd: Et
 
 def test_an_interrupted_commit_is_undone_by_the_next_one_of_the_same_holder(etcd: EtcdProcess, prefix: str) -> None:
     def after(result: int | OSError) -> tuple[SavedState, SavedState]:
-        """Return the states before and after the next commit."""
         before = BEFORE if isinstance(result, OSError) else MANY
         return before, SavedState({**before.jobs, **registered(job("last"))})
 

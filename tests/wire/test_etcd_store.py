@@ -43,7 +43,6 @@ def test_a_state_is_read_by_the_next_holder_as_it_was(etcd: EtcdProcess, prefix:
 
 
 def epoch(access: EtcdAccess, prefix: str) -> int:
-    """Claim the state as a further holder, and return the epoch."""
     with opened(access, prefix) as store:
         store.load()
         return store.begin()
@@ -146,7 +145,6 @@ def test_the_next_controller_has_the_events_of_the_one_before(etcd: EtcdProcess,
 
 @pytest.fixture
 def settings(etcd: EtcdProcess, prefix: str, tmp_path: Path) -> tuple[str, Path]:
-    """Return the option of the commands that names the configuration."""
     return "--config", etcd.configuration(tmp_path, prefix)
 
 

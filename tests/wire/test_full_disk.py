@@ -103,13 +103,11 @@ def limit(controller: ControllerProcess, **limits: int | str) -> None:
 
 
 def logged(controller: ControllerProcess, event: str) -> list[str]:
-    """Return the job of each line of the log with this event."""
     lines = controller.log.read_text().splitlines()
     return [re.findall(r"\bjob=(\S+)", line)[0] for line in lines if f'event="{event}"' in line]
 
 
 def exchanged(turn: int) -> list[JobSpec]:
-    """Return both jobs, with exchanged hosts in every other turn."""
     return [numbered_job(n).model_copy(update={"endpoints": numbered_job((n + turn) % 2).endpoints}) for n in range(2)]
 
 
@@ -179,7 +177,6 @@ def without_descriptors(controller: ControllerProcess, client: Client) -> list[s
 
 
 def start(store: SqliteStore) -> None:
-    """Start the store, and end it."""
     store.load()
     store.begin()
     store.close()
@@ -215,7 +212,6 @@ def test_a_full_disk_is_not_well_again_because_an_empty_commit_fits(tmp_path: Pa
 
 
 def commit(store: SqliteStore, before: SavedState, after: SavedState) -> int | OSError:
-    """Commit, and return the new revision, or the error."""
     done: Future[int | OSError] = Future()
     store.commit(changes(before, after), done.set_result)
     return done.result(60)

@@ -176,7 +176,6 @@ def address() -> Iterator[str]:
 
 
 def answers() -> dict[str, str]:
-    """Return the answers of the page by command."""
     found: dict[str, str] = {}
     for block in SLOW_GUIDE.blocks:
         for part in block.text.split("$ ")[1:]:

@@ -50,7 +50,6 @@ def with_tokens(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def peers(lines: Iterable[Any]) -> list[str]:
-    """Return the callers in the audit log."""
     return [line["peer"] for line in lines if line["event"] == "audit"]
 
 

@@ -177,7 +177,6 @@ def test_of_a_flood_of_port_changes_others_hear_the_latest_states_and_who_floods
 
 
 def refused(bench: Bench, dpid: int, ports: int) -> None:
-    """Connect a switch whose connection the controller ends after the handshake."""
     switch = FakeSwitch(bench.port, dpid, mute=True).connect(ports)
     switch.wait_closed()
     switch.close()

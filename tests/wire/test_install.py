@@ -48,7 +48,6 @@ class Installed:
         return subprocess.run(argv, env=self.environ, cwd=self.folder, capture_output=True, text=True, check=False)
 
     def signalbox(self, *arguments: object) -> str:
-        """Run the program, check that it succeeds, and return its output."""
         done = self.run("signalbox", *arguments)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout

@@ -59,7 +59,6 @@ def program(api: Running, text: str, **environ: str) -> Iterator[subprocess.Pope
 
 
 def waits(process: subprocess.Popen[str]) -> bool:
-    """Return whether the program's main thread waits in the kernel."""
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 

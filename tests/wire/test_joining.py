@@ -37,7 +37,6 @@ def joined(api: Running) -> Iterator[signalbox.Job]:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the lines that the client has logged."""
     return [record.getMessage() for record in caplog.records if record.name == "signalbox"]
 
 

@@ -62,7 +62,6 @@ def following(
 
 
 def endpoints(api: Running, job_id: str) -> tuple[str, ...]:
-    """Return the endpoints of the job, empty when there is no such job."""
     job = api.control.registry.jobs.get(JobId(job_id))
     return job.spec.endpoints if job else ()
 

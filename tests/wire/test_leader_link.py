@@ -112,7 +112,6 @@ class Leader:
         until(lambda: wanted in self.heard or wanted in map(type, self.heard), str(wanted))
 
     def kinds(self, *types: type) -> list[type]:
-        """Return the types of the messages so far, restricted to ``types``."""
         return [type(message) for message in self.heard if isinstance(message, types)]
 
     @property
@@ -210,7 +209,6 @@ def start(
 
 
 def confirm(connection: FakeSwitch) -> None:
-    """Answer the barrier request after the next stage of rule changes."""
     barrier = connection.expect(BARRIER_REQUEST)
     connection.send(BARRIER_REPLY, b"", barrier.xid)
 

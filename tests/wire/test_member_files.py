@@ -87,7 +87,6 @@ class Files:
             return False
 
     def client(self) -> Client:
-        """Return a client of all members with the rights of an operator."""
         known = Credentials(
             tls_ca=str(self.folder / "authorities/ca.pem"), token_file=str(self.folder / "operator.token")
         )

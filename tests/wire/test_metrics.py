@@ -39,7 +39,6 @@ def board() -> StatusBoard:
 
 @contextmanager
 def serving(board: StatusBoard, **config: Any) -> Iterator[tuple[MetricsServer, int]]:
-    """Run a server, and yield it with its port."""
     server = MetricsServer(MetricsConfig(**{"port": 0, **config}), board)
     try:
         yield server, server.start()
@@ -176,7 +175,6 @@ def test_a_scrape_gets_through_whoever_holds_the_connections(board: StatusBoard)
 
 
 def scrape(port: int, source: str) -> bytes:
-    """Scrape from another address of the loopback network."""
     with socket.create_connection(("127.0.0.1", port), 30, (source, 0)) as sock:
         sock.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         return b"".join(iter(partial(sock.recv, 1 << 16), b""))

@@ -292,7 +292,6 @@ CHANGES_WITH_A_LEASE_TOKEN: dict[str, Callable[[Client, str], object]] = {
 
 
 def has_lease_token(message: Any) -> bool:
-    """Return whether the message or one of its entries has a lease token."""
     fields = message.fields_by_name
     return "lease_token" in fields or ("jobs" in fields and "lease_token" in fields["jobs"].message_type.fields_by_name)
 

@@ -102,7 +102,6 @@ def listening_only() -> Iterator[str]:
 
 
 def answered_by(client: Client) -> float:
-    """Return the number of the controller that answers a call."""
     return client.renew_lease("job", "token")
 
 
@@ -315,7 +314,6 @@ def test_clients_go_on_at_the_standby_when_the_active_controller_is_killed(store
         seen: list[set[str]] = []
 
         def watch() -> None:
-            """Watch until the second snapshot."""
             with Client(addresses, DEADLINE_S) as other:
                 snapshots = (message for message in resuming(other.watch_jobs) if message.snapshot)
                 seen.extend({job.spec.job_id for job in message.jobs} for message in islice(snapshots, 2))

@@ -63,7 +63,6 @@ class Reloaded:
         (self.folder / "ca.pem").write_bytes(authority.certificate.read_bytes())
 
     def accept(self, *tokens: str) -> None:
-        """Accept exactly these tokens, as operators."""
         secret_file(self.tokens, "\n".join(token_table(token, token) for token in tokens))
 
     def client(self, token: str, authority: Authority) -> Client:

@@ -71,7 +71,6 @@ class Pair:
             self.active.kill()
 
     def accept(self, token: str) -> None:
-        """Accept exactly this token, as an operator, and that of the tenant blue."""
         secret_file(self.tokens, token_table(token, token) + token_table("blue", "blue", "tenant"))
 
     def client(self, token: str) -> Client:
@@ -88,7 +87,6 @@ class Pair:
         return next(line.partition(" ")[2] for line in lines if line.startswith(f"{name} "))
 
     def log(self) -> str:
-        """Return the log of the standby."""
         return self.standby.log.read_text()
 
     def hang_up(self, expected: str) -> str:

@@ -23,7 +23,6 @@ def sends(spec: JobSpec) -> list[tuple[str, tuple[str, ...], int, int]]:
 
 
 def is_final(spec: JobSpec) -> bool:
-    """Return whether the announcement is final; the one after the first iteration is provisional."""
     return not spec.provisional
 
 
@@ -140,7 +139,6 @@ def test_what_two_ranks_send_is_announced_however_they_train(two_ranks: Seen) ->
 
 
 def reported(api: Running, job_id: str) -> int:
-    """Return the number of reported iterations."""
     job = api.control.registry.jobs.get(JobId(job_id))
     return job.vitals.reported.iterations if job else 0
 

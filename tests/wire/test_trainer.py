@@ -129,7 +129,6 @@ def bytes_sent(sock: socket.socket) -> int:
 
 
 def bytes_received(sock: socket.socket) -> int:
-    """Return ``tcpi_bytes_received``."""
     return int(struct.unpack_from("Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192), 128)[0])
 
 

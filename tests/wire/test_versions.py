@@ -33,7 +33,6 @@ def formats(members: Members, asked: str) -> dict[str, int]:
 
 
 def links(leader: ControllerProcess, member: str) -> list[int]:
-    """Return the formats of the links that this leader has had with processes of the member, in order."""
     lines = (line for line in leader.log.read_text().splitlines() if "southbound of a member is linked" in line)
     return [int(re.findall(r"format=(\d+)", line)[0]) for line in lines if f"{member}/" in line]
 
@@ -137,6 +136,5 @@ def test_a_state_directory_of_the_version_before_is_read_and_a_downgrade_is_refu
 
 
 def signalbox(version: tuple[str, ...], *words: object) -> subprocess.CompletedProcess[str]:
-    """Run a command of ``signalbox state`` of this version."""
     argv = [sys.executable, "-m", version[0], "state", *map(str, words)]
     return subprocess.run(argv, capture_output=True, text=True, check=False)

@@ -37,7 +37,6 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def publish(api: Running, change: Callable[[Status], Status]) -> None:
-    """Change the status, and return when it is published."""
     done = threading.Event()
 
     def change_it() -> None:
@@ -49,7 +48,6 @@ def publish(api: Running, change: Callable[[Status], Status]) -> None:
 
 
 def until(watch: Iterator[Any], found: Callable[[Any], bool]) -> Any:
-    """Return the first message that fulfils the condition."""
     return next(message for message in watch if found(message))
 
 

@@ -36,7 +36,6 @@ class Looking:
     chromium: Browser
 
     def state(self) -> State:
-        """Return a state with the fabric that the API reports."""
         state = State()
         state.take_fabric(self.client.get_fabric())
         return state
@@ -50,21 +49,17 @@ class Looking:
         self.chromium.driver.find_element(By.TAG_NAME, "body").send_keys(key)
 
     def choose(self, **data: str) -> None:
-        """Click on a part of the fabric."""
         self.chromium.click_on("fabric", {"componentType": "series", "data": data})
 
     def drawn(self) -> list[dict[str, Any]]:
-        """Return the drawn links of the fabric."""
         links: list[dict[str, Any]] = self.chromium.series("fabric", "fabric")["links"]
         return links
 
     def until_said(self, text: str) -> str:
-        """Wait until the page shows an answer that contains the text, and return the answer."""
         self.chromium.until(lambda: text in self.chromium.text(".said"))
         return self.chromium.text(".said")
 
     def row(self, job_id: str) -> WebElement:
-        """Return the row of the job, once it is there."""
         find = f"//td[text()='{job_id}']"
         return self.chromium.until(lambda: self.chromium.driver.find_elements(By.XPATH, find))[0]
 

@@ -55,7 +55,6 @@ def sent(lab: Lab, *switches: str, unit: str = "bytes") -> Counter[tuple[str, st
 
 
 def sent_up(lab: Lab, leaf: str) -> list[int]:
-    """Return the bytes that a leaf has sent to each spine."""
     return [count for (_, to), count in sent(lab, leaf).items() if to.startswith("spine")]
 
 

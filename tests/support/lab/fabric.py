@@ -22,11 +22,9 @@ def ring(lab: Lab, job_id: str, hosts: Sequence[str]) -> JobSpec:
 
 
 def pinned(client: Client, job_id: str) -> int:
-    """Return the number of the job's flows that are pinned."""
     return client.get_job(job_id).pinned
 
 
 def routes(client: Client, job_id: str) -> Sequence[pb.Route]:
-    """Return the routes that the controller publishes now."""
     with closing(client.watch_routes(job_id)) as updates:
         return next(updates).routes

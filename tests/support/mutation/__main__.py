@@ -243,7 +243,6 @@ def run(
     seed: int = 0,
     only: str = "",
 ) -> int:
-    """Run the mutations and return the exit status."""
     mutation = Mutation(sources, root, accepted, number, seed, only)
     with tempfile.TemporaryDirectory() as folder:
         options = ["-qqs", "-p", "no:cacheprovider", "--hypothesis-profile=mutation", f"--basetemp={folder}/tests"]

@@ -66,7 +66,6 @@ class Change:
 
 
 def changes(file: str, source: str) -> Iterator[Change]:
-    """Yield the changes of a module in the order of its file."""
     tree = ast.parse(source)
     for function, body in _functions(tree.body, ""):
         names: Counter[str] = Counter()

@@ -90,7 +90,6 @@ def across(jobs: str, demand: float | Sequence[tuple[int, float]] = RATE, src: i
 
 
 def in_equal_subflows(flows: Iterable[Flow], count: int) -> list[Flow]:
-    """Return ``count`` equal subflows of each flow, which has one phase."""
     return [
         replace(of, id=of.id._replace(subflow=number), demand_bps=((phase, bps / count),))
         for of in flows
@@ -124,7 +123,6 @@ def problem_of(
 
 
 def pinned(problem: Problem, routes: Routes) -> Problem:
-    """Return the same problem with these routes running."""
     return replace(problem, flows=tuple(replace(f, current=routes.get(f.id)) for f in problem.flows))
 
 

@@ -15,7 +15,6 @@ EXACT = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 
 
 def planned(problem: Problem, limits: PlanLimits = EXACT) -> Plan:
-    """Return the plan of the problem, and assert that the checker accepts it."""
     answer = answered(plan(problem, replace(limits, left_out=[])))
     assert check(problem, answer, limits.max_moves) == ()
     return answer
@@ -29,21 +28,17 @@ def repaired(problem: Problem) -> Plan:
 
 
 def vector(problem: Problem, routes: Routes | NumberedRoutes) -> tuple[float, ...]:
-    """Return the slowdowns of all jobs, from the worst."""
     return tuple(sorted(job_slowdowns(problem, routes).values(), reverse=True))
 
 
 def worst(problem: Problem, routes: Routes | NumberedRoutes) -> float:
-    """Return the worst slowdown of any job."""
     return max(job_slowdowns(problem, routes).values(), default=1.0)
 
 
 def link_loads(problem: Problem, routes: Routes) -> dict[LinkId, float]:
-    """Return the load of every link that the routed flows use, as a share of its capacity."""
     return {link: sum(loads.values()) for link, loads in job_loads(problem, routes).items()}
 
 
 def snapshot_of(problem: Problem, generation: int, routes: Routes = NO_ROUTES) -> Snapshot:
-    """Return the snapshot of a problem, with ``routes`` as its running routes."""
     flows = {job_id: tuple(flows) for job_id, flows in groupby(problem.flows, lambda flow: flow.job_id)}
     return Snapshot(generation, problem.capacity_bps, problem.paths, flows, routes)

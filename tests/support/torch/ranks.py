@@ -172,7 +172,6 @@ def misplaced() -> tuple[Any, Iteration]:
 
 
 def alone() -> tuple[Any, Iteration]:
-    """Let rank 0 join alone."""
     joining.MEET_S = 0.5
     return ddp()
 

@@ -55,7 +55,6 @@ def violations(error: grpc.Call) -> dict[str, str]:
 
 
 def detail(error: grpc.Call, kind: Any) -> Any:
-    """Return the error detail of the message type ``kind`` from the status of the error."""
     (found,) = (packed for packed in rpc_status.from_call(error).details if packed.Is(kind.DESCRIPTOR))
     unpacked = kind()
     assert found.Unpack(unpacked)

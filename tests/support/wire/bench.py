@@ -23,14 +23,12 @@ class Bench(NamedTuple):
 
     @property
     def now(self) -> int:
-        """Number of messages that the southbound has sent so far."""
         return len(self.controller.received)
 
     def refused(self, since: int) -> ConnectionRefused:
         return self.controller.first(ConnectionRefused, since)
 
     def install(self, change_id: int, dpids: Sequence[int], *mods: RuleMod) -> None:
-        """Send the same changes to the switches, as one stage."""
         self.controller.send(InstallStage(change_id, Stage("test", {Dpid(dpid): mods for dpid in dpids})))
 
     def results(self, change_id: int, *dpids: int) -> Mapping[Dpid, SwitchResult]:

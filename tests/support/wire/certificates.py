@@ -38,7 +38,6 @@ class Authority:
         return self._make(f"{self._name}-{file or name}", f"/CN={name}", *signing, password=password)
 
     def sign_expired(self, name: str) -> Certificate:
-        """Sign a certificate that expired a day ago."""
         made = self._files(f"{self._name}-{name}-expired")
         request = made.certificate.with_suffix(".csr")
         _openssl("req", "-new", *_KEY, "-nodes", "-subj", f"/CN={name}", "-keyout", made.private_key, "-out", request)

@@ -41,7 +41,6 @@ class EtcdProcess:
         return EtcdAccess((self.endpoint,))
 
     def configuration(self, folder: Path, prefix: str) -> Path:
-        """Return a new configuration file of a controller that saves its state in this etcd."""
         file = folder / "etcd.toml"
         file.write_text(f'store = "etcd://{self.endpoint}"\n[etcd]\nprefix = "{prefix}"\n')
         return file
@@ -128,7 +127,6 @@ def opened(access: EtcdAccess, prefix: str) -> Iterator[EtcdStore]:
 
 
 def member_settings(prefix: str, folder: Path) -> Settings:
-    """Return the sections that make a controller a member with the name of ``folder``."""
     return {
         "etcd": {"prefix": prefix, "lease_s": LEASE_S},
         "members": {"name": folder.name, "api": f"unix:{folder / 'members.sock'}"},
@@ -136,7 +134,6 @@ def member_settings(prefix: str, folder: Path) -> Settings:
 
 
 def member(etcd: EtcdProcess, prefix: str, folder: Path) -> ControllerProcess:
-    """Return a member with the name of ``folder``, and create the folder."""
     folder.mkdir()
     return ControllerProcess(folder, settings=member_settings(prefix, folder), store=f"etcd://{etcd.endpoint}")
 
@@ -147,7 +144,6 @@ def never_lost() -> None:
 
 @contextmanager
 def begun(access: EtcdAccess, prefix: str, lost: Callable[[], None] = never_lost) -> Iterator[EtcdStore]:
-    """Yield a store that has claimed the state, loaded it and begun."""
     with opened(access, prefix) as store:
         store.load()
         store.begin(lost)

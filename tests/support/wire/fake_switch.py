@@ -54,7 +54,6 @@ class FakeSwitch:
         return self
 
     def accept_master(self) -> int:
-        """Grant the master role, and return the claimed generation."""
         claim = self.expect(ROLE_REQUEST)
         self.send(ROLE_REPLY, claim.body, claim.xid)
         role, claimed = struct.unpack("!I4xQ", claim.body)
@@ -65,7 +64,6 @@ class FakeSwitch:
         self.socket.sendall(struct.pack("!BBHI", 4, kind, 8 + len(body), xid) + body)
 
     def hear(self) -> Heard:
-        """Return the next message; raise ``EOFError`` when the controller has ended the connection."""
         head = self._take(8)
         _, kind, length, xid = struct.unpack("!BBHI", head)
         return Heard(kind, xid, self._take(length - 8))
@@ -99,7 +97,6 @@ class FakeSwitch:
         self.send(PACKET_IN, struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0) + match + b"\0\0" + frame)
 
     def expect_frame(self) -> tuple[int, bytes]:
-        """Return the port and the frame of the next packet-out."""
         body = self.expect(PACKET_OUT).body
         actions = struct.unpack_from("!H", body, 8)[0]
         return struct.unpack_from("!I", body, 20)[0], body[16 + actions :]

@@ -22,7 +22,6 @@ class KeepProcess:
             self._process = subprocess.Popen(words, env={**os.environ, **where}, stderr=lines, stdin=subprocess.DEVNULL)
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """End the process and return its exit status."""
         self._process.send_signal(number)
         return self._process.wait(60)
 

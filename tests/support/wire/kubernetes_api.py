@@ -47,7 +47,6 @@ class Cluster:
     _changed: threading.Condition = field(default_factory=threading.Condition)  # its lock is reentrant
 
     def put(self, *objects: dict[str, Any]) -> None:
-        """Add or change objects."""
         for body in deepcopy(objects):
             kind, uid = kind_of(body), body["metadata"]["uid"]
             with self._changed:

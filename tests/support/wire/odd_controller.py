@@ -115,7 +115,6 @@ def _and_wait(message: Any, context: Any) -> Iterator[Any]:
 
 @contextmanager
 def odd_controller(servicer: type[_Odd] = _Odd) -> Iterator[str]:
-    """Run the controller and yield its address."""
     pool = ThreadPoolExecutor(32)
     server = grpc.server(pool)
     pb_grpc.add_ControllerServiceServicer_to_server(servicer(), server)  # type: ignore[no-untyped-call]
@@ -130,5 +129,4 @@ def odd_controller(servicer: type[_Odd] = _Odd) -> Iterator[str]:
 
 
 def endless_controller() -> AbstractContextManager[str]:
-    """Run a controller that sends without end."""
     return odd_controller(_Endless)

@@ -157,8 +157,6 @@ class Southbound:
             self.received.append(self._pipe.recv())
 
     def first(self, kind: type[Found], since: int = 0, **fields: object) -> Found:
-        """Return the first message of a kind with these field values."""
-
         def find(messages: list[Message]) -> Found | None:
             matching = (
                 m for m in messages if isinstance(m, kind) and all(getattr(m, k) == v for k, v in fields.items())
@@ -168,7 +166,6 @@ class Southbound:
         return self.wait_for(find, since)
 
     def stop(self, number: int = signal.SIGTERM) -> int | None:
-        """Send the signal and return the exit status."""
         if self._process.is_alive() and self._process.pid:
             os.kill(self._process.pid, number)
         return self.wait_end()

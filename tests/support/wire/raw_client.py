@@ -35,11 +35,9 @@ class RawClient:
         self.socket.sendall(http2.headers(stream, path) + data)
 
     def answered(self) -> bool:
-        """Return whether a message arrives before the connection ends."""
         return any(frame.kind == http2.Kind.DATA for frame in http2.frames(self.socket))
 
     def is_served(self) -> bool:
-        """Begin the connection, make a call, and return whether it is answered."""
         self.hello()
         self.call(1, STATUS, b"")
         return self.answered()

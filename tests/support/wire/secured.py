@@ -31,7 +31,6 @@ role = "reader"
 
 
 def secret_file(file: Path, content: str) -> Path:
-    """Write a file that only its owner can read."""
     file.touch(0o600)
     file.write_text(content)
     return file
@@ -63,7 +62,6 @@ class Secured(NamedTuple):
         return secret_file(self.directory / "token", token + "\n")
 
     def credentials(self, shown: Certificate | None = None, token: str | None = None) -> Credentials:
-        """Return the credentials of a client that trusts the test authority."""
         own = shown or (None, None)
         return Credentials(str(self.ours.certificate), own[0], own[1], self.token_file(token) if token else None)
 

@@ -29,7 +29,6 @@ from tests.support.three_rings import CONFIG
 
 
 def example_job(name: str) -> JobSpec:
-    """Return the job of ``examples/NAME.json``."""
     return JobSpec.parse(json.loads((ROOT / f"examples/{name}.json").read_text()))
 
 

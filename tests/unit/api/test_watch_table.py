@@ -67,7 +67,6 @@ class Copy:
         self.reading = False
 
     def read(self) -> bool:
-        """Read a message, and return whether there was one."""
         encoded = self.reader.message()
         if encoded is None:
             return False
@@ -95,7 +94,6 @@ class Copy:
 
 
 def read(table: WatchTable[str, Value], only: str | None = None) -> Copy:
-    """Return a copy that has read all messages so far."""
     copy = Copy(table, only)
     copy.read_all()
     return copy

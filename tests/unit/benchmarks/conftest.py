@@ -8,7 +8,6 @@ from tests.support.command_line import Command, runs
 
 @pytest.fixture
 def benchmark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Return a function that runs ``python -m benchmarks`` and returns its exit status and output."""
     return runs("benchmarks", main, capsys, monkeypatch)
 
 

@@ -198,7 +198,6 @@ def connected(capture: Capture, dpid: Dpid, peer: int = PEER) -> int:
 
 
 def records(data: bytearray) -> list[tuple[int, int, int]]:
-    """Return (time in ns, dpid, message type) of each record."""
     found, at = [], 0
     while at < len(data):
         now_ns, dpid, length = RECORD.unpack_from(data, at)

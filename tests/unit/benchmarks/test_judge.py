@@ -59,7 +59,6 @@ def least(exact: Exact, max_subflows: int | None) -> Fraction:
 
 
 def everything(exact: Exact) -> list[tuple[Fraction, ...]]:
-    """Return the slowdowns of every routing of whole flows, the smallest first."""
     choices = product(*(exact.paths(*flow.ends) for flow in exact.flows))
     return sorted({exact.vector([[(path, Fraction(1))] for path in paths]) for paths in choices})
 

@@ -64,7 +64,6 @@ class Record:
         return self.message(member, Type.ROLE_REPLY, xid, struct.pack("!I4xQ", role, generation))
 
     def role(self, member: str, role: int, generation: int, *found: int) -> Self:
-        """Let a member request a role, which the switch answers. ``found``: role and generation id of the answer."""
         role_found, generation_found = found or (role, generation)
         return self.answers(member, self.asks(member, role, generation), role_found, generation_found)
 

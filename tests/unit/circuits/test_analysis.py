@@ -39,7 +39,6 @@ def link(server: int, port: int) -> LinkId:
 
 
 def network(problem: Problem, fabric: Fabric) -> Network:
-    """Return the network of the fabric with a plan in force."""
     answer = plan(problem, EXACT)
     assert isinstance(answer, Plan), answer
     return Network(pinned(problem, answer.routes), fabric, fabric, EXACT, FabricNames(fabric))

@@ -163,7 +163,6 @@ class Fabric(OpticalFabric):
         self.discover()
 
     def begin(self) -> None:
-        """Start a controller."""
         self.unsaved, self.unsent, self.heard, self.answered = [], [], {}, len(self.asked)
         settings = config(*self.sizes)
         discovery = settings.discovery.model_copy(update={"adoption_patience_s": 2.0})

@@ -125,7 +125,6 @@ def swap_fibres(fabric: OpticalFabric, one: PortRef, other: PortRef) -> None:
 
 
 def dark_interfaces(fabric: OpticalFabric) -> dict[str, str]:
-    """Return the text of the alarm for each dark interface, by the name of the interface."""
     alarms = fabric.status.alarms.values()
     return {alarm.subject: text(alarm) for alarm in alarms if alarm.kind is AlarmKind.INTERFACE_DARK}
 

@@ -20,8 +20,6 @@ TIMEOUT_S = 0.05
 
 
 class Answered:
-    """Call with an answer."""
-
     def result(self, timeout: float | None = None) -> bytes:  # noqa: ARG002
         return SERVING
 

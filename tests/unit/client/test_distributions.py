@@ -35,7 +35,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(site: Path, name: str, code: str) -> None:
-    """Install a distribution of version 7 with one module and its entry point."""
     (site / f"{name}.py").write_text(code)
     info = site / f"{name}-7.dist-info"
     info.mkdir()

@@ -57,8 +57,6 @@ def test_long_values_are_shortened_but_many_problems_told_whole_with_their_lines
 
 
 class Failed(grpc.RpcError, grpc.Call):
-    """A call that failed with a status and details."""
-
     def __init__(self, code: grpc.StatusCode, text: str, details: bytes) -> None:
         self._code, self._text, self._details = code, text, details
 

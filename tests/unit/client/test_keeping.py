@@ -118,7 +118,6 @@ def kept(
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the pauses after failures."""
     monkeypatch.setattr("signalbox.membership.pause_after", lambda *_: 0.01)
 
 

@@ -257,7 +257,6 @@ BY_HAND: dict[str, Any] = {"name": "by hand", "transfers": [{"src": 0, "dst": 1,
 
 
 def offer(*ways: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return an offer of parallelizations with the names 0, 1 and so on."""
     parallelizations = [{**BY_HAND, "name": str(number), **way} for number, way in enumerate(ways)]
     return {"job_id": "job", "endpoints": HOSTS, "parallelizations": parallelizations, **more}
 

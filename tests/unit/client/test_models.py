@@ -33,7 +33,6 @@ def sent(ranks_per_host: int = 1, model: dict[str, Any] | None = None, **paralle
 
 
 def collectives(found: Traffic) -> list[tuple[str, list[tuple[int, ...]], int, int]]:
-    """Return algorithm, ranks of the groups, bytes and phase of each collective."""
     ranks = {group.name: group.ranks for group in found.groups}
     return [(c.algorithm, [ranks[g] for g in c.groups], c.bytes_per_iteration, c.phase) for c in found.collectives]
 

@@ -32,7 +32,6 @@ SPLIT = ((0.5, 0, 2), (0.5, 2, 2))
 
 
 def message(*parts: tuple[float, int, int], token: str = "") -> pb.WatchRoutesResponse:
-    """Return a message of the route stream, with one route."""
     subflows = [
         pb.Subflow(share=share, port_value=value, port_mask=mask, switches=["leaf1", "spine1", "leaf2"])
         for share, value, mask in parts
@@ -203,8 +202,6 @@ def test_a_message_that_took_long_is_followed_by_a_hundred_times_as_much_rest(mo
 
 
 class SilentStream:
-    """Stream that stays silent until it is closed."""
-
     def __init__(self) -> None:
         self.closed = threading.Event()
         self.opened = 0

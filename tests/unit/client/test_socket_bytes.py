@@ -51,7 +51,6 @@ def ours(connected: Connected) -> bool:
 
 
 def send(sender: socket.socket, receiver: socket.socket, count: int) -> None:
-    """Send bytes and return when all have arrived."""
     left = count
     while left:
         sent = sender.send(bytes(min(left, 50_000)))

@@ -53,7 +53,6 @@ class Files:
         return [job.spec for job in jobs_in(path)]
 
     def problems(self, text: str | bytes, name: str = "job.yaml") -> list[str]:
-        """Return the problems of a file with this text, without the path of its folder."""
         with pytest.raises(InvalidInput) as error:
             self.specs(text, name)
         return [str(problem).removeprefix(f"{self.folder}/") for problem in error.value.problems]
@@ -296,7 +295,6 @@ OFFER: dict[str, Any] = {
 
 
 def ways(**changes: Any) -> list[dict[str, Any]]:
-    """Return two parallelizations; ``changes`` replace fields of the second one."""
     first, second = OFFER["parallelizations"]
     return [first, {**second, **changes}]
 

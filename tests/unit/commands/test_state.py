@@ -38,7 +38,6 @@ def saved(*names: str, later_s: Sequence[float] = (0, 0, 0)) -> SavedState:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """Return a state directory with three jobs."""
     save(tmp_path, saved("first", "second", "third"))
     return tmp_path
 
@@ -167,7 +166,6 @@ def test_either_option_names_the_state(signalbox: Signalbox, state: Path, tmp_pa
 
 @pytest.fixture
 def exported(signalbox: Signalbox, state: Path, tmp_path: Path) -> Path:
-    """Return a file with the exported state of three jobs."""
     secret_in(state, in_use=False)
     file = tmp_path / "exported"
     done = signalbox("state", "export", file, "--state-dir", state)

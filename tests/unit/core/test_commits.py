@@ -168,7 +168,6 @@ class Published(SlowDisk):
             self.log += [(what, str(details.get("job", details.get("kind", "")))) for _, what, details in told]
 
     def fail(self) -> None:
-        """Let the oldest commit and all later commits fail."""
         self.late.pop(0)
         self.disk_error = FULL
         self.send(StateNotSaved(FULL))

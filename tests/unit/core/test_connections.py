@@ -43,7 +43,6 @@ def route(fabric: FakeFabric, job_id: str, pair: tuple[str, str] = (A, B)) -> Ro
 
 
 def spine(fabric: FakeFabric, ports: tuple[int, int], src: str = A, dst: str = B) -> str:
-    """Return the spine that packets between these ports cross."""
     if src == B:
         ports = ports[1], ports[0]
     passed = fabric.follow(Packet(src, dst, src_port=ports[0], dst_port=ports[1]))

@@ -28,7 +28,6 @@ SPINE = Dpid(257)
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Return a fabric with three planned, running jobs."""
     return started(FakeFabric(), 0, 1, 2, lease_s=600)
 
 

@@ -23,7 +23,6 @@ from tests.support.three_rings import CONFIG, RINGS, all_flows, assert_no_collis
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Return a fabric with three planned, running jobs."""
     return started(FakeFabric(), 0, 1, 2)
 
 

@@ -31,7 +31,6 @@ LEAF1, SPINE2, SPINE3 = Dpid(1), Dpid(258), Dpid(259)
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Return a 4 x 4 fabric with two rings over all leaves, each flow pinned."""
     return trained(Config())
 
 
@@ -54,7 +53,6 @@ def undrain(fabric: FakeFabric, *names: str) -> None:
 
 
 def visited(fabric: FakeFabric) -> set[str]:
-    """Return the switches that packets between hosts of jobs pass."""
     return {name for way in ways(fabric) for name in way}
 
 

@@ -25,7 +25,6 @@ def seen_at(fabric: FakeFabric, at: PortRef) -> None:
 
 
 def leaves(fabric: FakeFabric, src: str, dst: str = OUTSIDE, mac: str = MAC) -> bool:
-    """Return whether the packet reaches the router, whatever its ECMP hash."""
     return all(fabric.follow(Packet(src, dst, entropy, dst_mac=mac), to=ROUTER) for entropy in range(4))
 
 

@@ -191,7 +191,6 @@ def test_counters_of_a_switch_that_returns_begin_anew() -> None:
 
 
 def pinned(fabric: FakeFabric) -> Iterator[FlowKey]:
-    """Yield the table rows of pins, on any switch."""
     for switch in fabric.switches.values():
         yield from (key for key in switch.flows if key.table == Table.PINNED and key.match.ip_src)
 
@@ -219,7 +218,6 @@ def test_switches_are_out_of_sync_until_the_pins_of_jobs_that_have_gone_are_take
 
 
 def due_at(effects: Effects, work: Work) -> float:
-    """Return the first tenth of a second at which the work is due."""
     return next(now / 10 for now in range(1000) if effects.has_due(work, now / 10))
 
 
@@ -266,17 +264,14 @@ def test_commands_keep_their_order() -> None:
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Return a fabric with one pinned job."""
     return started(FakeFabric(), 0)
 
 
 def other(**sections: Mapping[str, object]) -> Config:
-    """Return ``CONFIG`` with ``sections`` replaced."""
     return Config.model_validate({**CONFIG.model_dump(), **sections})
 
 
 def plans(fabric: FakeFabric, seconds: float) -> list[SolvePlan]:
-    """Return the plans requested within ``seconds``."""
     asked: list[SolvePlan] = []
     answers = fabric.planner.answers
 

@@ -138,7 +138,6 @@ JOB0, JOB1 = JobId("job0"), JobId("job1")
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Return a fabric with three planned, running jobs."""
     return started(FakeFabric(), 0, 1, 2)
 
 

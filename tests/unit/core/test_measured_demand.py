@@ -196,7 +196,6 @@ class Training(Sending):
         self._iterations = 0
 
     def train(self, seconds: float) -> Iterator[float]:
-        """Train, and yield the published efficiency after every iteration."""
         for _ in range(round(seconds / self._iteration_s)):
             self.carry(self._iteration_s, FORWARD)
             took_s = self._iteration_s

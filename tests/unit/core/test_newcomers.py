@@ -60,7 +60,6 @@ class Newcomers(BusyFabric):
         return self.status.demands[NEWCOMER]
 
     def has(self, source: DemandSource) -> bool:
-        """Return whether the newcomer is planned by demands from this source."""
         return self.demand.source is source
 
     @property
@@ -85,7 +84,6 @@ class Newcomers(BusyFabric):
         return {flow: route for job in known for flow, route in job.routes.items() if route}
 
     def moves(self, seconds: float) -> Iterator[int]:
-        """Yield the number of known flows that moved in each step of this time."""
         seen = [self.routes_of_known()]
         for _ in range(round(seconds / STEP_S)):
             self.carry(STEP_S)

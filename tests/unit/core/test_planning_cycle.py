@@ -132,7 +132,6 @@ def split() -> OtherOrder:
 
 
 def assert_subflows_stay(fabric: FakeFabric) -> None:
-    """Assert that only the pins of the pair of hosts have changed."""
     sources = {mod.rule.key.match.ip_src for mod in fabric.mods if isinstance(mod.rule, FlowRule)}
     assert sources - {None} <= {host_prefix(ip) for ip in PAIR}
     assert fabric.status.moved_flows_total == 0

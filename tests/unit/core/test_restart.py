@@ -149,7 +149,6 @@ def do(work: str, fabric: FakeFabric) -> None:
 
 
 def end(fabric: FakeFabric) -> dict[str, RuleSet]:
-    """End all jobs, and return the rules that are left."""
     for number in range(len(RINGS)):
         fabric.send(DeregisterJob(JobId(f"job{number}")))
     fabric.run(CONFIG.jobs.orphan_lease_s, step=0.5)
@@ -158,7 +157,6 @@ def end(fabric: FakeFabric) -> dict[str, RuleSet]:
 
 @cache
 def undisturbed(work: str) -> tuple[int, dict[str, RuleSet]]:
-    """Return the number of rule changes of the work without a kill, and the rules that are left in the end."""
     fabric = before(work)
     do(work, fabric)
     return len(fabric.mods), end(fabric)

@@ -55,7 +55,6 @@ def routes_of(fabric: FakeFabric) -> dict[FlowId, Route]:
 
 
 def spine_of(path: tuple[LinkId, ...]) -> str:
-    """Return the spine of a path; the first ports of a leaf are its uplinks, spine by spine."""
     return f"spine{path[0].port}"
 
 

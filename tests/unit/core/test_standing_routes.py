@@ -45,7 +45,6 @@ def running(fabric: FakeFabric, rings: dict[str, list[str]], max_subflows: int =
 
 
 def four_by_two() -> FakeFabric:
-    """Return a fabric with two planned rings."""
     rings = {f"job{host}": [f"10.0.{leaf}.{host}" for leaf in (1, 3, 2, 4)] for host in (1, 2)}
     return running(FakeFabric(4, 2, 2), rings)
 

@@ -33,7 +33,6 @@ SPEC = ring_job("job", HOSTS, lease_s=600)
 
 
 def answer(fabric: FakeFabric) -> Any:
-    """Return the last reply."""
     value = fabric.replies[-1].value
     fabric.replies.clear()
     return value
@@ -132,7 +131,6 @@ def test_taking_over_forgets_the_connections_of_before_with_their_rules(sharing:
 
 
 def rules_of_ports(fabric: FakeFabric) -> set[int]:
-    """Return the source ports of single connections that have rules at the first host's leaf."""
     keys = (key for switch in fabric.switches.values() for key in switch.flows if key.match.ip_src)
     ports = (key.match.src_port for key in keys if key.match.ip_src == host_prefix(HOSTS[0]))
     return {port.value for port in ports if port is not None}

@@ -108,7 +108,6 @@ def routed(fabric: Fabric, flow: FlowId, which: list[int]) -> Route:
 def settle(
     fake: FakeFabric, pipeline: Pipeline, fabric: Fabric, pins: Iterable[Pin], order: random.Random, watch: Watch
 ) -> None:
-    """Carry out stage by stage until nothing is left to do."""
     while True:
         installed = held(fake)
         left = stages_between(pipeline.desired(fabric, pins, installed), installed)
@@ -162,7 +161,6 @@ def paths_taken(fabric: FakeFabric) -> dict[FlowId, list[str]]:
 
 
 def planned_paths(fabric: FakeFabric) -> dict[FlowId, list[str]]:
-    """Return the planned path of each flow, as names of switches."""
     links = fabric.loop.fabric.links
     names = {dpid: switch.name for dpid, switch in fabric.switches.items()}
     return {

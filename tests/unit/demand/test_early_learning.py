@@ -259,7 +259,6 @@ class Counted:
         return self.first.search(PAIRS, self.totals, known.pairs, 1.0, self.now)
 
     def found(self, known: VirtualLinks = VirtualLinks()) -> dict[Pair, int]:  # noqa: B008
-        """Return the phase of each known pair and of each pair that was found."""
         return {(link.src_ip, link.dst_ip): link.phase for link in self.first.added_to(known)}
 
 

@@ -298,7 +298,6 @@ def test_the_factor_is_retracted_once_other_pairs_carry_the_announced_bytes() ->
 
 
 def of(ends: list[float], numbers: list[float]) -> Iterations:
-    """Return iterations of 1 s with these ends and numbers."""
     iterations = Iterations()
     for end, number in zip(ends, numbers, strict=True):
         iterations.add(np.ones(1), np.array([end]), end, np.array([number]))

@@ -24,7 +24,6 @@ class Polls:
         self.now = 0.0
 
     def poll(self, *readings: tuple[Counted, int]) -> float:
-        """Poll the switch and return the total bytes of the pair."""
         self.now += 2
         counts = np.array([(total, total // 100) for _, total in readings], np.float64).reshape(-1, 2)
         self.counters.count(LEAF, self.now, tuple(what for what, _ in readings), counts)

@@ -11,7 +11,6 @@ VERSION = (ROOT / "client/VERSION").read_text().strip()
 
 
 def pins(file: str) -> dict[str, str]:
-    """Return the version and hashes of each package."""
     text = (ROOT / "requirements" / file).read_text()
     return {part.partition("==")[0]: part.strip() for part in re.split(r"\n(?=\w)", text)}
 

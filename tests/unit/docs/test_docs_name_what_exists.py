@@ -194,7 +194,6 @@ def is_option(option: str, known: Set[str]) -> bool:
 
 
 def up_to_shell(words: list[str]) -> list[str]:
-    """Return the words before a pipe, a redirection or the end of the command."""
     end = next((at for at, word in enumerate(words) if word[0] in "|;&><#"), len(words))
     return words[:end]
 

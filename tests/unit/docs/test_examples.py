@@ -176,7 +176,6 @@ def test_the_planner_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def words_in_rows(text: str) -> list[list[str]]:
-    """Return the words of each row, without the frames of tables."""
     rows = [re.sub("[\u2500-\u257f]", " ", row).split() for row in text.splitlines()]
     return [row for row in rows if row]
 

@@ -148,7 +148,6 @@ class Run:
         return background(self.load.measured, self.uncounted(), HOSTS)
 
     def most_sent_bps(self, ips: Iterable[str]) -> float:
-        """Return the sum of the rates that these hosts sent, each in its busiest interval so far."""
         return sum(max(self.sent[ip], default=0.0) for ip in ips)
 
     def takes_off_no_more_than_was_sent(self) -> None:

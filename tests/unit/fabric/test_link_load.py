@@ -45,7 +45,6 @@ def read(
     flows: Mapping[Counted, float] = MappingProxyType({}),
     announced: Uses = ON_LINK,
 ) -> dict[LinkId, float]:
-    """Count the bits that links and flows have carried until now, and return the background."""
     load.count_links(now, {link: int(bits / 8) for link, bits in links.items()})
     load.count_flows(now, {flow: int(bits / 8) for flow, bits in flows.items()})
     return updated(load, now, announced)

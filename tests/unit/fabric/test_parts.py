@@ -101,7 +101,6 @@ def scene() -> Scene:
 
 
 def restarted(scene: Scene, declared: Declared | None = None) -> Scene:
-    """Return the scene of a restarted controller, which remembers the same parts."""
     return Scene(declared or scene.declared, dict(scene.parts.parts), scene.now)
 
 

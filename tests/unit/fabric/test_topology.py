@@ -200,7 +200,6 @@ LEAVES = Dpid(1), Dpid(2), Dpid(3)
 
 @pytest.fixture
 def fabric() -> Fabric:
-    """Return three leaves with two hosts each."""
     return hosts_on_leaves(3, 2, 2, 1e9, 1e9)
 
 

@@ -41,7 +41,6 @@ SECOND = PortRef(Dpid(1), PortNo(7)), PortRef(Dpid(2), PortNo(1))
 
 
 def see(state: TopologyState, now: float, *cables: tuple[PortRef, PortRef]) -> None:
-    """Report probes over the first cable and over further cables, in both directions."""
     for one, other in ((A, B), *cables):
         state.link_seen(one, other, now)
         state.link_seen(other, one, now)

@@ -31,13 +31,11 @@ def registry() -> JobRegistry:
 
 
 def register(registry: JobRegistry, spec: JobSpec, now: float = 0.0) -> Job:
-    """Register a job, or renew its lease as its owner."""
     held = registry.jobs.get(JobId(spec.job_id))
     return registry.register(RegisterJob(spec, held.uid if held else None), now)
 
 
 def update(registry: JobRegistry, spec: JobSpec, *revisions: int) -> Job:
-    """Update a job as its owner; ``revisions``: those from which the update was made."""
     owner = registry.jobs[JobId(spec.job_id)].uid
     (job,) = registry.update([UpdateJob(spec, frozenset(revisions), owner)])
     return job
@@ -204,7 +202,6 @@ def updates(registry: JobRegistry, *specs: JobSpec, owners: dict[str, str] | Non
 
 
 def state(registry: JobRegistry) -> tuple[Any, ...]:
-    """Return the whole state of the registry, as values."""
     known: dict[JobId, Known] = {job_id: registry.known(job_id) for job_id in registry.jobs}
     return (
         {job_id: (job.registration, job.virtual_links, job.dividing) for job_id, (job, _) in known.items() if job},

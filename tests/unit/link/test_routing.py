@@ -65,7 +65,6 @@ class Southbound:
         self.sent += commands
 
     def says(self, *messages: Any) -> list[Any]:
-        """Return what the control loop gets to know of the messages."""
         before = len(self.fabric.heard)
         self.fabric.router.received(self, messages, lambda: None)
         return self.fabric.heard[before:]

@@ -17,7 +17,6 @@ def say(text): print(text, flush=True)
 
 
 def ended(program: str, *wrapper: str, **options: object) -> tuple[int, str, str]:
-    """Return status, output and errors of the program."""
     argv = [*wrapper, sys.executable, "-c", BEGIN + program]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
     return done.returncode, done.stdout, done.stderr

@@ -52,7 +52,6 @@ class Scraped(FakeFabric):
 
 @pytest.fixture
 def fabric() -> Scraped:
-    """Return the fabric after two minutes."""
     fabric = started(Scraped())
     fabric.pass_time(120)
     return fabric

@@ -66,7 +66,6 @@ random_problems = st.one_of(whole_problems(), split_problems(leaf_spines(), subf
 
 
 def running(data: st.DataObject, problem: Problem) -> Problem:
-    """Return the problem with all flows pinned, to any of their paths."""
     routes = greedy.assign(problem, keep_current=False)
     for f in problem.flows:
         if f.id in routes:
@@ -199,7 +198,6 @@ def test_without_time_for_a_goal_cycles_move_what_helps_within_the_cap(monkeypat
 
 
 def on_one_of_eight(subflows: int = 1) -> Problem:
-    """Return a problem of eight flows that all run over one of eight spines."""
     return on_paths(two_leaves(8, 8 * "a", subflows))
 
 
@@ -583,7 +581,6 @@ def of(flows: Sequence[Flow]) -> Problem:
 
 
 def cycle(problem: Problem, phase: int | None, limits: PlanLimits = DRAWN) -> tuple[Problem, Planned]:
-    """Run one planning cycle and return the problem after it, with the planned answer."""
     problem = sending(problem, phase)
     planned, _ = solved(problem, limits, GAIN)
     return pinned(problem, planned.plan.routes) if planned.adopted else problem, planned

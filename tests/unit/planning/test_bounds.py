@@ -193,7 +193,6 @@ def fan(job: str, src: int, dst: int, hosts: Iterable[int]) -> list[Flow]:
 
 
 def of_flows(flows: Iterable[Flow], spines: int = 2, nic_bps: float = 1.0) -> SlowdownVector:
-    """Return the vector of flows on six leaves."""
     return vector_of(problem_of(leaf_spine(6, spines, 1.0), flows, nic_bps=nic_bps))
 
 

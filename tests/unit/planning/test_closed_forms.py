@@ -201,7 +201,6 @@ gone_cables = st.lists(st.tuples(st.integers(1, SIX), st.integers(1, SPINES)), u
 
 
 def routed(problem: Problem) -> tuple[str, NumberedRoutes]:
-    """Return the name of the closed form, and its routes."""
     found = closed_forms.route(problem, slowdown_bounds(problem))
     assert found
     return found

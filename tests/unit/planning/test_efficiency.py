@@ -97,7 +97,6 @@ def test_slowdowns_differ_only_beyond_the_tolerance() -> None:
 
 
 def with_subflows(of: Flow, count: int) -> list[Flow]:
-    """Return the flow as ``count`` connections."""
     demand_bps = tuple((phase, bps / count) for phase, bps in of.demand_bps)
     return [replace(of, id=of.id._replace(subflow=subflow), demand_bps=demand_bps) for subflow in range(count)]
 

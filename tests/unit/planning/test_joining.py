@@ -34,7 +34,6 @@ def even(fabric: Fabric, name: str, hosts: list[Host], subflows: int) -> Workloa
 
 
 def ring(hosts: int, first: int = 0) -> list[Host]:
-    """Return ``hosts`` hosts of each leaf, leaf by leaf in turn."""
     return [(leaf, host) for host in range(first, first + hosts) for leaf in range(LEAVES)]
 
 

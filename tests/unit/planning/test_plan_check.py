@@ -175,7 +175,6 @@ idle_problems = (problems() | packings()).map(lambda problem: pinned(problem, {}
 
 
 def best_with_fewest_moves(problem: Problem) -> Plan:
-    """Return the plan, which has the best slowdowns, proven, with the fewest moves."""
     answer = planned(problem)
     slowdowns, fewest = brute_force(problem)
     assert not better(slowdowns, answer.sorted_slowdowns)
@@ -224,7 +223,6 @@ def test_without_time_the_plan_is_still_valid_and_never_worse_than_staying(probl
 
 
 def cut(problem: Problem, link: LinkId) -> Problem:
-    """Return the problem without the cable that has this link as one direction."""
     there = problem.paths.far_end[link]
     back = problem.paths.links_between(there, Dpid(link.dpid))
     number = list(problem.paths.links_between(link.dpid, there)).index(link)

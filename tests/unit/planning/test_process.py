@@ -51,7 +51,6 @@ class Controller:
         return found
 
     def ask(self, generation: int) -> Plan | NoPlan:
-        """Submit a request and return its answer."""
         self.submit(request(generation))
         answer = self.planned().answer
         assert answer.generation == generation
@@ -80,7 +79,6 @@ def start() -> Iterator[Start]:
 
 
 def child() -> BaseProcess:
-    """Return the planning process."""
     (found,) = multiprocessing.active_children()
     return found
 

@@ -36,12 +36,10 @@ Ends = Sequence[tuple[int, int]]
 
 @pytest.fixture(autouse=True)
 def _closed_forms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the planner use the closed form alone."""
     monkeypatch.setattr(planner, "_solved", lambda *_: Drafts([]))
 
 
 def flows_of(ends: Ends, max_subflows: int = 1, jobs: int = 1) -> list[Flow]:
-    """Return flows between these leaves, each between its own two hosts."""
     return split([flow(f"job{n % jobs}", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(ends)], max_subflows)
 
 
@@ -63,7 +61,6 @@ def permutation(k: int, rng: random.Random, between_pods: bool) -> Ends:
 
 
 def fullest(ends: Ends) -> int:
-    """Return the largest number of flows out of one place or into it."""
     return max(count for side in zip(*ends, strict=True) for count in Counter(side).values())
 
 

@@ -230,7 +230,6 @@ def at(*place: Any, value: Any) -> Callable[[Any], None]:
 
 
 def over(*links: int) -> Callable[[Any], None]:
-    """Move the first flow to this walk."""
     return at("flows", 0, "route", value=[[WHOLE, [*links]]])
 
 

@@ -46,7 +46,6 @@ class Inbox:
         return self.planned().answer
 
     def repaired(self) -> int:
-        """Return the generation of the next answer, which is a repair."""
         planned = self.planned()
         assert planned.repair
         return planned.answer.generation
@@ -128,7 +127,6 @@ def defect(*_: object) -> NoReturn:
 
 @cache
 def running() -> Routes:
-    """Return the planned routes of the intact fabric."""
     return answered(plan(problem_of(leaf_spine(4, 4), demo_flows()), LIMITS)).routes
 
 

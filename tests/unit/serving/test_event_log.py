@@ -25,7 +25,6 @@ def told(before: Status, after: Status) -> list[str]:
 
 
 def details(before: Status, after: Status) -> list[tuple[str, dict[str, object]]]:
-    """Return the events between two statuses, and assert that each has a sentence."""
     found = [(what, of_it) for _, what, of_it in events(before, after)]
     for what, of_it in found:
         said = sentence(what, {name: str(value) for name, value in of_it.items()})
@@ -36,7 +35,6 @@ def details(before: Status, after: Status) -> list[tuple[str, dict[str, object]]
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Return a fabric with a planned job."""
     return started(FakeFabric(), 0)
 
 

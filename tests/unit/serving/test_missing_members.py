@@ -20,7 +20,6 @@ class Leader:
         self.look(BOTH, 0.0)
 
     def look(self, members: Members, now: float) -> list[MissingMembers]:
-        """Return what the control loop gets to know at this time."""
         self.put.clear()
         self.watch.look(members, now)
         return self.put

@@ -63,7 +63,6 @@ def test_a_state_directory_beside_etcd_has_no_effect(tmp_path: Path) -> None:
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Path:
-    """Return an empty file of tokens."""
     (tmp_path / "tokens.toml").touch(0o600)
     return tmp_path / "tokens.toml"
 

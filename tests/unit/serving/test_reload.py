@@ -157,7 +157,6 @@ HOST = '[[host]]\nip = "10.0.0.1"\nswitch = "leaf1"\nport = "leaf1-eth1"\n'
 
 
 def reload(loaded: Loaded, config: Config) -> None:
-    """Reload the configuration; raise ``InvalidInput`` when it is wrong."""
     for take in [prepare(config) for prepare in loaded.prepare]:
         take()
 

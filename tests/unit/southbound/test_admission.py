@@ -61,11 +61,9 @@ class Peer(Connection):
         return [xid for xid, _ in self.of_kind(ofp.OFPT_ECHO_REQUEST)]
 
     def role_requests(self) -> list[tuple[int, int]]:
-        """Return role and generation of each role request."""
         return [struct.unpack("!I4xQ", body) for _, body in self.of_kind(ofp.OFPT_ROLE_REQUEST)]
 
     def asked(self) -> int:
-        """Return the transaction id of the newest role request."""
         return self.of_kind(ofp.OFPT_ROLE_REQUEST)[-1][0]
 
 
@@ -120,7 +118,6 @@ class Door:
         return peer
 
     def role(self, peer: Peer, role: int, generation: int = 0) -> None:
-        """Answer the newest role request."""
         self.admission.role_reply(peer, peer.asked(), role, generation)
 
     def fails(self, peer: Peer, code: tuple[int, int]) -> None:
@@ -142,7 +139,6 @@ def door() -> Door:
 
 @pytest.fixture
 def holder(door: Door) -> Peer:
-    """Return a connection that has been admitted."""
     return door.admit(Peer("a"))
 
 

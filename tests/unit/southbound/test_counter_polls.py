@@ -33,7 +33,6 @@ class Wire(AskedSwitches):
 
 @pytest.fixture
 def wire() -> Wire:
-    """Return the connection to a switch that has its first poll open."""
     wire = Wire()
     wire.run(INTERVAL)
     return wire

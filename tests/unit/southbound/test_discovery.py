@@ -70,7 +70,6 @@ class Clock:
         self.news: list[LinkSeen | LinkLost] = []
 
     def sent_from(self, at: PortRef, seconds: float) -> list[float]:
-        """Run for ``seconds``, and return the times when probes left a port."""
         self.run(seconds)
         return self.sent_at[at]
 
@@ -421,7 +420,6 @@ class Two:
         return self.two.heard_elsewhere(heard)
 
     def probe_of(self, at: PortRef) -> bytes:
-        """Return the next probe of a port of A."""
         while True:
             self.now += 0.05
             if frame := dict(self.one.tick(self.now)).get(at):

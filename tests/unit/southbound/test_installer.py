@@ -41,7 +41,6 @@ class Wire:
         return max(xid for xid, message in self.sent[dpid] if kind(message) == ofp.OFPT_BARRIER_REQUEST)
 
     def confirm(self, dpid: Dpid) -> None:
-        """Answer the newest barrier."""
         self.installer.barrier_reply(dpid, self.barrier(dpid))
 
 

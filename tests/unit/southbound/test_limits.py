@@ -27,7 +27,6 @@ def limits(*known: Dpid, most: int = 8, of_address: int = 8, ports: int = 10_000
 
 
 def enter(taken: Limits, address: str, *switches: Dpid) -> None:
-    """Connect these switches from an address, without a refusal."""
     for switch in switches:
         assert taken.connect(address) is None
         assert taken.identify(switch) == ""

@@ -134,12 +134,10 @@ class Fabric:
         self.answer()
 
     def ports(self, dpid: Dpid, to: Dpid) -> list[int | None]:
-        """Return the ports of the group of all next hops to a leaf."""
         return [found.watch_port for found in self.switches[dpid].groups[ecmp_group_id(to)].buckets]
 
     @property
     def changed(self) -> set[Dpid]:
-        """Switches whose groups differ from those at the beginning."""
         return {dpid for dpid, switch in self.switches.items() if switch.groups != self.before[dpid]}
 
 

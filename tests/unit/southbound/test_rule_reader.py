@@ -49,7 +49,6 @@ class Wire(AskedSwitches):
 
 @pytest.fixture
 def wire() -> Wire:
-    """Return the connection to a switch whose rules are being read."""
     return Wire()
 
 

@@ -61,7 +61,6 @@ class Link:
             self.not_taken.append(counted_by)
 
     def take(self) -> None:
-        """Have the control loop take all messages."""
         while self.not_taken:
             self.not_taken.popleft().take()
 

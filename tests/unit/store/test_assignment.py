@@ -21,7 +21,6 @@ def members_of(count: int) -> list[Holder]:
 
 
 def everywhere(members: list[Holder], switches: int, **more: object) -> Site:
-    """Return a site without holders, in which every member is connected to every switch."""
     site = Site(frozenset(members), {Dpid(number): members for number in range(switches)}, {})
     return replace(site, **more)  # type: ignore[arg-type]
 

@@ -193,7 +193,6 @@ def test_counters_that_come_after_their_switch_has_left_are_not_waited_for_again
 
 
 def rule_for(kind: Dropped) -> FlowKey:
-    """Return the key of a rule that drops packets of the kind."""
     keys, one = (rule.key for rule in flow_tables.DROP_RULES), RuleCount(100, 1)
     return next(key for key in keys if flow_tables.dropped_packets({key: one}) == {kind: 1})
 

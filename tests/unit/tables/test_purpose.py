@@ -41,7 +41,6 @@ LEAF1 = Dpid(1)
 
 @pytest.fixture(scope="module")
 def fabric() -> FakeFabric:
-    """Return a fabric with three pinned jobs, which tests only read."""
     return started(FakeFabric(), 0, 1, 2)
 
 

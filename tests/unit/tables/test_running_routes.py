@@ -191,7 +191,6 @@ def test_a_pin_over_a_link_or_a_path_group_that_is_not_there_or_empty_has_no_pat
 
 
 def one_way_of(job: Job) -> Job:
-    """Return the job with only one of its flows."""
     links = VirtualLinks(link for link in job.virtual_links if (link.src_ip, link.dst_ip) == FLOW.pair)
     return replace(job, virtual_links=links)
 

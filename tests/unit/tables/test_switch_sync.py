@@ -39,7 +39,6 @@ NO_FABRIC = Fabric()
 
 
 def synced(sync: SwitchSync, **rules: RuleSet) -> SwitchSync:
-    """Connect switches that hold these rules, and read them back."""
     for name, held in rules.items():
         dpid = {"leaf": LEAF, "spine": SPINE}[name]
         sync.switch_connected(dpid)

@@ -212,7 +212,6 @@ class Syncing(RuleBasedStateMachine):
 
     @rule(dpid=st.sampled_from(DPIDS), steps=st.integers(1, 4))
     def work(self, dpid: Dpid, steps: int) -> None:
-        """Let the switch process some of the messages sent to it."""
         for _ in range(steps):
             self._step(dpid, self.switches[dpid])
 
@@ -304,7 +303,6 @@ class Syncing(RuleBasedStateMachine):
 
     @rule(dpid=st.sampled_from(DPIDS), group_id=st.sampled_from(GROUPS), ports=st.frozensets(st.integers(1, 3)))
     def meddle_with_group(self, dpid: Dpid, group_id: int, ports: frozenset[int]) -> None:
-        """Delete a group, or change its buckets."""
         self.meddled.add(dpid)
         mod = RuleMod("modify" if ports else "delete", group(group_id, ports, 0))
         self.switches[dpid].apply(mod)

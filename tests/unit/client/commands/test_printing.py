@@ -23,7 +23,6 @@ LEASED = pb.JobSpec(job_id="ring", lease=Duration(seconds=60))
 
 
 def shown(table: RenderableType) -> list[list[str]]:
-    """Return the words of each line."""
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
         console.print(table)
@@ -57,7 +56,6 @@ def test_each_subflow_has_a_line_with_its_share_ports_and_path() -> None:
 
 
 def status(*alarms: Alarm) -> pb.GetStatusResponse:
-    """Return the status of a controller without a network."""
     return pb.GetStatusResponse(alarms=[convert.alarm_message(alarm, 0.0) for alarm in alarms])
 
 
@@ -289,7 +287,6 @@ def fabric() -> pb.GetFabricResponse:
 
 
 def described(found: pb.GetFabricResponse, *jobs: pb.Job) -> list[list[str]]:
-    """Return the printed description of the first optical switch."""
     names = optical.Names(found)
     return shown(optical.panel({**optical.described(found.optical_switches[0], jobs, names), "alarms": []}, names))
 

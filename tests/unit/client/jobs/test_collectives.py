@@ -18,7 +18,6 @@ def spec(algorithm: str, n: int, size: int, **more: object) -> JobSpec:
 
 
 def pairs(job: JobSpec) -> dict[tuple[int, int], int]:
-    """Return the bytes of all phases by (sending rank, receiving rank)."""
     rank = {ip: r for r, ip in enumerate(job.endpoints)}
     total: Counter[tuple[int, int]] = Counter()
     for v in virtual_links(job):

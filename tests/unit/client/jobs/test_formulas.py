@@ -227,7 +227,6 @@ def test_classes_are_disjoint_equally_large_and_blind_to_bit_0(count: int) -> No
 
 
 def bits(count: int) -> int:
-    """Return the number of bits that distinguish ``count`` classes."""
     return next(number for number in range(17) if 1 << number >= count)
 
 

@@ -199,7 +199,6 @@ OFFER: dict[str, Any] = {
 
 
 def parallelizations(**changes: Any) -> list[dict[str, Any]]:
-    """Return two parallelizations; ``changes`` replace fields of the second one."""
     first, second = OFFER["parallelizations"]
     return [first, {**second, **changes}]
 

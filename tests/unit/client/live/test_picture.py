@@ -18,7 +18,6 @@ def names(found: Picture) -> list[list[str]]:
 def fabric_of(
     names: dict[int, str], cables: Sequence[tuple[tuple[int, int], tuple[int, int]]], leaves: Sequence[int] = ()
 ) -> pb.GetFabricResponse:
-    """Return a fabric; ``names``: names of the switches by dpid; ``leaves``: switches with a host."""
     return pb.GetFabricResponse(
         switches=[pb.Switch(dpid=dpid, name=name, in_sync=True) for dpid, name in names.items()],
         links=[each for a, b in cables for each in cable(a, b, names)],

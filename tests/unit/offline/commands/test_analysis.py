@@ -14,7 +14,6 @@ FABRIC = ("--leaves", LEAVES, "--spines", SPINES, "--hosts-per-leaf", HOSTS)
 
 
 def write_job(folder: Path, name: str, hosts_of_rings: list[list[tuple[int, int]]]) -> None:
-    """Write a job; each ring is a list of (leaf, host on that leaf)."""
     rows = []
     for index, hosts in enumerate(hosts_of_rings):
         ends = [(LEAVES + SPINES + leaf * HOSTS + host, leaf) for leaf, host in hosts]

@@ -38,7 +38,6 @@ def problem(tmp_path: Path, shape: Shape, text: str) -> str:
 
 
 def sent(job: DesignedJob) -> list[list[object]]:
-    """Return the bytes that each step sends in each dimension, as approximate values."""
     return [[pytest.approx(amount / GIGABITS) for amount in step.gigabits] for step in job.steps]
 
 

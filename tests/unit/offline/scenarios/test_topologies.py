@@ -30,7 +30,6 @@ def spine_leaf(leaves: int, spines: int, hosts: int, cables: int = 1, scheme: Sc
 
 
 def ports_of(topology: Topology) -> dict[str, list[int]]:
-    """Return the ports in use of every switch and host."""
     ports: dict[str, list[int]] = {}
     for cable in (*(host.cable for host in topology.hosts), *topology.cables):
         ports.setdefault(cable.a, []).append(cable.a_port)

@@ -48,12 +48,10 @@ def housed(fabric: Fabric) -> Fabric:
 
 
 def running(problem: Problem) -> Problem:
-    """Return the problem with its plan running."""
     return pinned(problem, planned(problem).routes)
 
 
 def all_cases(problem: Problem, fabric: Fabric) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """Return the cases with an effect, and those without."""
     return cases(problem, fabric, single_failures(fabric, EVERYTHING, fabric))
 
 

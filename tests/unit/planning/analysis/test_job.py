@@ -75,7 +75,6 @@ def analysed(problem: Problem, fabric: Fabric, job: str = "a", *, intact: Fabric
 
 
 def running(problem: Problem) -> Problem:
-    """Return the problem with its plan running."""
     return pinned(problem, planned(problem).routes)
 
 
@@ -87,7 +86,6 @@ def of_plan(
     intact: Fabric | None = None,
     background: Mapping[LinkId, float] | None = None,
 ) -> JobAnalysis:
-    """Return the analysis of a job with the plan of these flows running."""
     return analysed(running(problem_of(fabric, flows, background=background)), fabric, job, intact=intact)
 
 
@@ -493,7 +491,6 @@ MEETING = two_leaves(2, "ab")
 
 
 def proof(problem: Problem, fabric: Fabric = FABRIC) -> tuple[str, Any]:
-    """Return the result of the checker, and the file."""
     network = Network(problem, fabric, fabric, PlanLimits(deterministic=True), FabricNames(fabric))
     form = json.loads(prove_routes(ProveRoutes(network)).document)
     return verify(form)[0], form

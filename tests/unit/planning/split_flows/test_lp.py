@@ -232,7 +232,6 @@ def laid_out(routes: Sequence[Route]) -> Mapping[Path, float]:
 
 @st.composite
 def amounts(draw: st.DrawFn) -> tuple[dict[Path, float], int]:
-    """Draw amounts on up to twelve paths that add up to a number of flows."""
     flows = draw(st.integers(1, 8))
     weights = draw(st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=12))
     return on_paths(*(flows * weight / sum(weights) for weight in weights)), flows

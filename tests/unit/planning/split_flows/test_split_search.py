@@ -48,7 +48,6 @@ quick = settings(max_examples=30)
 
 @pytest.fixture
 def broken() -> Fabric:
-    """Return a fabric of eight leaves and spines; leaf 3 has lost two cables, leaf 6 one."""
     return leaf_spine(8, 8, without=[(3, 1), (3, 2), (6, 2)])
 
 
@@ -331,7 +330,6 @@ def test_two_subflows_are_near_the_fluid_optimum_where_leaves_have_two_pairs(gon
 
 
 def peeled(problem: Problem) -> Routes | None:
-    """Return the routes by peeling over the common links of all leaves."""
     common = common_links_between(problem, {f.src_leaf for f in problem.flows}, {f.dst_leaf for f in problem.flows})
     assert common
     return peel(problem, common, slowdown_bounds(problem).fluid)

@@ -43,7 +43,6 @@ def solved(
     known: Sequence[float] = (),
     start: Routes | None = None,
 ) -> tuple[Routes, tuple[float, ...]]:
-    """Return the routes, and the slowdowns that are proven."""
     begin = greedy.assign(problem, keep_current=False) if start is None else start
     drafts = cpsat.solve(problem, limits, slowdown_bounds(problem), begin, max_moves, known)
     assert drafts is not None
@@ -128,12 +127,10 @@ assert pandas.Series([1, 2]).sum() == 3
 
 @pytest.fixture
 def crowded() -> Problem:
-    """Return a problem of three flows between two leaves; two of them run over the same one of three spines."""
     return on_paths(two_leaves(3, "aaa"), (0, 0, 1))
 
 
 def all_moved(problem: Problem, *_: object) -> Routes:
-    """Return routes with each flow on a spine of its own; no flow keeps its running route."""
     return {f.id: f.current for f in on_paths(problem, (1, 2, 0)).flows if f.current}
 
 

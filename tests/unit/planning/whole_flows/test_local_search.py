@@ -185,7 +185,6 @@ def tight(seed: int) -> Problem:
 
 
 def choices(problem: Problem) -> list[int]:
-    """Return the indices of the flows that cross the fabric and have a path."""
     return [number for number, f in enumerate(problem.flows) if f.src_leaf != f.dst_leaf and problem.candidates(f)]
 
 
