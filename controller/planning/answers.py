@@ -68,15 +68,12 @@ TRIES = 3
 
 Further attempts seldom find a better plan: between them only the load of the machine changes."""
 _SHARE = 0.5
-"""Share of the time limit that is kept for a jump and a step, after the search for the goal plan.
-
-Jump and step each have the same share of the time limit as their budget of deterministic time."""
-_WAY_S = 500e-6
+"""Share of the time limit that is kept for a jump and a step, after the search for the goal plan."""
+_S_PER_FLOW = 500e-6
 """Seconds per flow that the search for a goal plan, a jump and a step need in total.
 
-When the time limit is shorter, a cycle makes the best plan found within the cap on moves. When this plan moves nothing,
-the cycle searches for a goal plan after all, which takes as long again."""
-_PARTS = (1.0, 0.85, 0.7, 0.5)
+When the time limit is shorter, a cycle makes the best plan found within the cap on moves."""
+_JUMP_FRACTIONS = (1.0, 0.85, 0.7, 0.5)
 """Fractions of the cap on moves that a jump may use; the rest of the cap is for moves towards the goal plan."""
 Cycle = tuple[Plan | NoPlan, GoalPlan | None]
 """Plan of one cycle, and the goal plan that the cycle has not reached yet; None when no goal plan remains."""
@@ -116,7 +113,7 @@ class Answers:
             log.exception("planning failed", generation=problem.generation)
             return Planned(NoPlan(problem.generation, f"planning failed: {type(error).__name__}: {error}"))
         self.goals = {each.left.generation: each for each in (held, goal) if each}
-        self._tries = self._tries + 1 if self._last and _same(self._last[0], request) else 1
+        self._tries = self._tries + 1 if self._last and _equal_apart_from_generation(self._last[0], request) else 1
         self._last = request, planned
         return planned
 
@@ -145,15 +142,19 @@ class Answers:
             return None
         before, planned = self._last
         plan = planned.answer
-        if isinstance(plan, NoPlan) or planned.decision is None or planned.goal or not _same(before, request):
+        if (
+            isinstance(plan, NoPlan)
+            or planned.decision is None
+            or planned.goal
+            or not _equal_apart_from_generation(before, request)
+        ):
             return None
         if plan.cut_short and (self._tries < TRIES or request.anew):
             return None
         return replace(planned, answer=replace(plan, generation=request.snapshot.generation))
 
 
-def _same(before: SolvePlan, now: SolvePlan) -> bool:
-    """Return whether two requests are equal, apart from the generation and ``anew``."""
+def _equal_apart_from_generation(before: SolvePlan, now: SolvePlan) -> bool:
     a, b = before.snapshot, now.snapshot
     same_network = a.paths is b.paths and a.capacity_bps == b.capacity_bps
     return (
@@ -192,7 +193,7 @@ def solved(
     answer, goal = plan_towards(problem, limits, held)
     if isinstance(answer, NoPlan):
         return Planned(answer), None
-    if of_now := _for_now(problem, answer, limits, min_gain):
+    if of_now := _for_current_phases(problem, answer, limits, min_gain):
         problem, answer, goal = problem.now, of_now, None
     stay = repair(problem) if answer.moves and not all(map(problem.is_in_force, problem.flows)) else None
     planned = decided(problem, answer, min_gain, running, stay if isinstance(stay, Plan) else None, goal)
@@ -206,13 +207,11 @@ def solved(
     return planned, left
 
 
-def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float) -> Plan | None:
+def _for_current_phases(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float) -> Plan | None:
     """Return a plan for the phases that jobs send now, or None if it is not better than ``union`` by ``min_gain``.
 
-    ``union`` is the plan for all phases: no flow moves when a job changes its traffic pattern, but each flow has one
-    route for all patterns. Where the patterns need different routes, a plan for the present phases alone
-    (``problem.now``) is better. In that plan, flows that send nothing now keep their routes; such flows without a route
-    get their route in ``union``. The search gets the whole time limit again. ``min_gain`` is relative."""
+    ``union`` gives each flow one route for all phases of its job, so a plan for the current phases alone can be
+    better. Flows that send nothing now keep their routes. ``min_gain`` is relative."""
     now = problem.now
     if now is problem:
         return None
@@ -240,7 +239,7 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) ->
         continued = _CycleSearch(problem, limits, held.plan).next_cycle(held)
         if continued:
             return continued
-    if limits.allows("goal", _WAY_S * len(problem.flows)):
+    if limits.allows("goal", _S_PER_FLOW * len(problem.flows)):
         quick = relieved(problem, limits)
         if isinstance(quick, NoPlan):
             return quick, None
@@ -256,10 +255,7 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) ->
 
 
 def _by_common_links(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
-    """Return the plan of ``aligned_cutting`` if it is as good as ``found`` and takes no more cycles, else ``found``.
-
-    With ``aligned_cutting`` the same few common links (``closed_forms``) change for all leaves, so a step is nearly
-    always possible."""
+    """Return the plan of ``aligned_cutting`` if it is as good as ``found`` and takes no more cycles, else ``found``."""
     routes = aligned_cutting(problem, None)
     if routes is None or not limits.max_moves:
         return found
@@ -325,16 +321,13 @@ class _CycleSearch:
         if isinstance(routes, Stuck):
             better = (found for found in (jump, quick) if found and self._better(found, self._running))
             routes = next(better, None) or self._best_within_cap
-            return self._answer(routes, held=False) if self._better(routes, self._running) else self._blocked()
+            return self._answer(routes, held=False) if self._better(routes, self._running) else self._after_no_step()
         if jump and self._better(jump, routes) and (self._leads_to_goal(jump) or not self._leads_to_goal(routes)):
             routes = jump
         return self._answer(routes, held=False)
 
     def next_cycle(self, held: GoalPlan) -> Cycle | None:
-        """Return the next cycle towards the goal plan ``held``; None when another goal plan may be better.
-
-        Another goal plan may be better when ``held`` is no better than the running routes, or when no step leads
-        towards ``held``."""
+        """Return the next cycle towards the goal plan ``held``; None when another goal plan may be better."""
         if held.blocked and self._cap <= held.searched and self._problem.flows == held.problem.flows:
             return self._judged(self._running), held
         if not self._better(self._goal, self._running):
@@ -345,7 +338,6 @@ class _CycleSearch:
 
     @cached_property
     def _after_step(self) -> Routes | Stuck:
-        """Routes after a step from the running routes; ``Stuck`` when no step is found."""
         return self._step(self._running, self._cap)
 
     @property
@@ -371,10 +363,10 @@ class _CycleSearch:
     def _jump(self, quick: Routes) -> Routes | None:
         """Return the routes of a jump, filled up with a step; None when no jump moves any flow.
 
-        If possible, the jump does not increase the number of cycles until the goal plan is reached."""
+        A jump that increases the number of cycles until the goal plan is reached is the last choice."""
         cycles = math.ceil(self._aim.moves / self._cap)
         found: Routes | None = None
-        for most in self._sizes():
+        for most in self._jump_sizes():
             if self._time_is_over:
                 break
             routes = self._within(most, quick)
@@ -387,24 +379,19 @@ class _CycleSearch:
                 break
         if self._time_is_over and self._better(quick, found or self._running):
             return quick
-        return None if found is None else self._filled(found)
+        return None if found is None else self._filled_with_step(found)
 
-    def _sizes(self) -> list[int]:
-        """Return the numbers of moves to try for a jump, each at most the cap.
-
-        There are several numbers when the closed form ``aligned_cutting`` applies, because it is fast; otherwise only
-        the cap."""
-        parts = _PARTS if aligned_cutting(self._problem, None) else _PARTS[:1]
+    def _jump_sizes(self) -> list[int]:
+        parts = _JUMP_FRACTIONS if aligned_cutting(self._problem, None) else _JUMP_FRACTIONS[:1]
         return [max(1, int(part * self._cap)) for part in parts]
 
-    def _filled(self, routes: Routes) -> Routes:
-        """Return ``routes`` with further moves towards the goal plan, as many as the cap still allows."""
+    def _filled_with_step(self, routes: Routes) -> Routes:
         moved = frozenset(flow for flow, route in routes.items() if route != self._running.get(flow))
         more = self._step(routes, self._cap - self._problem.moves(routes), moved)
         return routes if isinstance(more, Stuck) else more
 
     def _within(self, most: int, quick: Routes) -> Routes:
-        """Return the best routes found with at most ``most`` moves; in the worst case the running routes."""
+        """Return the best routes found with at most ``most`` moves; the running routes when nothing better is found."""
         problem, limits = self._problem, self._part
         routes = aligned_cutting(problem, most)
         if routes is not None:
@@ -418,9 +405,6 @@ class _CycleSearch:
 
     @cached_property
     def _best_within_cap(self) -> Routes:
-        """Best routes within the cap that are found in time, or else the running routes.
-
-        When no step towards the goal plan is possible, some time is reserved for the search of ``_blocked``."""
         limits = replace(self._part, ecmp_draws=0)
         if isinstance(self._after_step, Stuck):
             limits = limits.sooner(_SHARE * min(limits.left_s, limits.time_limit_s))
@@ -437,12 +421,10 @@ class _CycleSearch:
     def _better(self, routes: Routes, others: Routes) -> bool:
         return is_less(*(sorted_slowdowns(job_slowdowns(self._problem, of)) for of in (routes, others)))
 
-    def _blocked(self) -> Cycle:
-        """Return the cycle when no step is possible: make the smallest group of moves if it is within the cap.
+    def _after_no_step(self) -> Cycle:
+        """Make the smallest group of moves if it is within the cap; otherwise move nothing and name the group.
 
-        Otherwise nothing moves, and the goal plan names the group. The search for the group can find moves that the
-        search for a step misses, because a step has more to decide. No group is named when the time ends before the
-        group is proven to be the smallest."""
+        The search for the group can find moves that the search for a step misses, because a step has more to decide."""
         flows, smallest = smallest_group(self._problem, self._running, self._goal, self._part)
         together = {**self._running, **{flow: self._goal[flow] for flow in flows}}
         if self._problem.moves(together) <= self._cap:
@@ -462,8 +444,6 @@ class _CycleSearch:
         return self._judged(routes), GoalPlan(self._aim, self._problem, self._moves_left(routes), held)
 
     def _judged(self, routes: Routes) -> Plan | NoPlan:
-        """Return the routes as a plan, with the lower bounds that are proven for the goal plan."""
-
         def drafts(bounds: Bounds) -> Drafts:
             proven = bounds.vector
             if proven and self._aim.bound > proven[0]:

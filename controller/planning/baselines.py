@@ -122,9 +122,7 @@ def _by_spine(choices: PathChoices, colors: list[int]) -> Ints:
 # ---- global first fit (Al-Fares et al., "Hedera", NSDI 2010, section 4.1)
 
 _ROUNDING = 1e-9
-"""Fraction of a link's capacity that is added as room.
-
-Flows that fill the link exactly thus fit despite rounding."""
+"""Fraction of a link's capacity that is added as room, so that flows that fill a link exactly fit despite rounding."""
 
 
 def first_fit(choices: PathChoices, hashed: Ints) -> Ints:

@@ -105,9 +105,6 @@ def _each_part(problem: Problem, bounds: Bounds, at_once: bool) -> Iterator[tupl
 
 
 def _colored(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes:
-    """Return routes of whole flows over common links.
-
-    Residual links are used too if fewer flows then share a link."""
     residual = common.has_others and nearly_equal(numbers.peak_bps[flows])
     over_all = _whole_over_residual_links(numbers, flows, common) if residual else None
     return over_all or color_evenly(numbers, flows, common)
@@ -319,13 +316,12 @@ def balanced_coloring(edges: Sequence[tuple[int, int]], colors: int) -> list[int
 
 
 def _numbered(nodes: Sequence[int]) -> Ints:
-    """Return consecutive numbers from 0 for the nodes; the nodes themselves may be too large for an ``np.int64``."""
     number = {node: place for place, node in enumerate(sorted(set(nodes)))}
     return np.array([number[node] for node in nodes], np.int64)
 
 
 def _even(left: Ints, right: Ints, colors: int) -> Ints:
-    return _proper(_copies(left, colors), _copies(right, colors))
+    return _proper_coloring(_copy_of_each_edge(left, colors), _copy_of_each_edge(right, colors))
 
 
 def proper_coloring(edges: Sequence[tuple[int, int]]) -> list[int]:
@@ -336,10 +332,7 @@ def proper_coloring(edges: Sequence[tuple[int, int]]) -> list[int]:
     return balanced_coloring(edges, max(1, len(edges)))
 
 
-def _copies(node: Ints, size: int) -> Ints:
-    """Divide each node into copies with at most ``size`` edges; return the number of the copy of each edge.
-
-    ``node``: node of each edge."""
+def _copy_of_each_edge(node: Ints, size: int) -> Ints:
     order = np.argsort(node, kind="stable")
     degree = np.bincount(node)
     rank = np.empty(len(node), np.int64)
@@ -348,10 +341,8 @@ def _copies(node: Ints, size: int) -> Ints:
     return distinct(node * (int(copy.max(initial=0)) + 1) + copy)[1]
 
 
-def _proper(left: Ints, right: Ints) -> Ints:
-    """Return a proper colouring.
-
-    ``left``, ``right``: ends of each edge, numbered from 0 without gaps on each side."""
+def _proper_coloring(left: Ints, right: Ints) -> Ints:
+    """Return a proper colouring. ``left``, ``right``: ends of each edge, numbered from 0 without gaps on each side."""
     graph: rx.PyGraph[None, None] = rx.PyGraph()
     right = right + int(left.max(initial=-1)) + 1
     graph.extend_from_edge_list(list(zip(left.tolist(), right.tolist(), strict=True)))
@@ -379,9 +370,6 @@ class Cut(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _cut(colors: int, fit: tuple[float, ...], max_subflows: int) -> Cut:
-    """Return the line that is cut at ``segment_ends``. Results are cached, because parts often need equal cuts.
-
-    ``fit``: capacity of each common link / demand of a flow, descending."""
     ends = segment_ends(colors, fit, max_subflows)
     slowdown = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
     subflows = _subflows(colors, ends)
@@ -423,7 +411,6 @@ def segment_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[f
 
 
 def _subflows(colors: int, ends: Sequence[float]) -> list[list[tuple[int, float]]]:
-    """Return a list of (segment, share) per colour: the segments that the colour's interval overlaps."""
     subflows: list[list[tuple[int, float]]] = [[] for _ in range(colors)]
     start = 0.0
     for common_link, end in enumerate(ends):
@@ -474,10 +461,9 @@ def find_residual(common: CommonLinks) -> Residual | None:
 
 
 def _placed(numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, spine: Ints) -> tuple[Bools, Ints]:
-    """Return whether each flow has a link to its spine and a link from it, and the two links of each flow with both.
+    """Return whether each flow has links to and from its spine, and the links of those that do; shape (flows, 2).
 
-    The links have the shape (flows with both links, 2). ``spine``: column of each flow's spine in ``residual``, -1 for
-    none."""
+    ``spine``: column of each flow's spine in ``residual``, -1 for none."""
     row_out, row_in = common.rows(numbers, flows)
     links = np.stack([residual.out[row_out, spine], residual.into[row_in, spine]], axis=1)
     on: Bools = (spine >= 0) & (links >= 0).all(axis=1)
@@ -525,9 +511,9 @@ def _fewest_late(
 ) -> tuple[Bools, Bools, Ints]:
     """Assign residual spines to the colours that are at least 0, so that few flows are late.
 
-    Return whether each flow is late, whether it has a path over its spine, and the links of the flows with a path. A
-    flow is late if its spine lacks a link to one of its leaves. Several assignments are tried. The best one minimises
-    the largest number of late flows at one leaf, because late flows need as many further colours."""
+    Return whether each flow is late, whether it has a path over its spine, and the links of the flows with a path.
+    The best assignment has the smallest number of late flows at any leaf, because late flows need as many further
+    colours."""
 
     def shifted(by: int) -> tuple[int, Bools, Bools, Ints]:
         spine = np.where(colors < 0, -1, (colors + by) % residual.count)
@@ -568,7 +554,7 @@ def _whole_over_residual_links(numbers: Numbers, flows: Ints, common: CommonLink
 def _place_late(numbers: Numbers, flows: Ints, common: CommonLinks, links: Ints, late: Ints) -> None:
     """Choose a common link for each flow at the positions ``late``, and write its two links into ``links``.
 
-    Common links with the fewest flows are preferred, then those on which the flow delays the fewest further jobs."""
+    Common links with the fewest flows come first, then those on which the flow delays the fewest further jobs."""
     count: Floats = np.bincount(links[links >= 0], minlength=len(numbers.capacity_bps)).astype(np.float64)
     job_on = np.full(len(numbers.capacity_bps), -1)
     there = np.flatnonzero(links[:, 0] >= 0)
@@ -611,10 +597,8 @@ def _whole_first(
     """Return routes of one part; None when flows differ.
 
     The multigraph of whole flows has a proper colouring with D colours, where D is its largest degree. Every common
-    link gets the same number of whole colours, as many as its load allows; the colours with the most flows are chosen.
-    The subflows of the other colours lie colour by colour on a line, which is cut into segments of equal length, one
-    per common link.
-
+    link gets as many whole colours as its load allows, those with the most flows first. The subflows of the other
+    colours lie colour by colour on a line, which is cut into segments of equal length, one per common link.
     ``floor``: lower bound of all slowdowns, so that links may have this load."""
     order = np.argsort(group, kind="stable")
     flows = flows[order]

@@ -190,7 +190,7 @@ def loads_of(problem: Problem, rows: Passing) -> Floats:
 
 
 def _loads(problem: Problem, rows: Passing) -> tuple[Floats, Peaks]:
-    """Return the load of each link, and per link and job the bit/s of the job's largest phase."""
+    """Return the load of each link, and the bit/s of each job's largest phase on each link."""
     numbers = problem.numbers
     subflow, entry = numbers.entries_of(rows.flow)
     bps = numbers.entry_bps[entry] * rows.share[subflow]
@@ -347,7 +347,7 @@ def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
     here = hops.state
     for hop in range(hops.longest):
         bits = _mixed(five_tuple ^ _mixed(switch[here])) >> np.uint64(32)
-        position = hops.start[here] + _below(hops.size[here], bits)
+        position = hops.start[here] + _number_below(hops.size[here], bits)
         taken[hop] = hops.link[position]
         here = hops.after[position]
     return taken
@@ -358,7 +358,7 @@ def _draws(hops: NextHops, state: Ints, draws: int, seed: int) -> Iterator[Ints]
 
     ``state``: state in which each flow begins."""
     random = np.random.default_rng(seed)
-    forks = _forks(hops, state)
+    forks = _has_choice(hops, state)
     portion = max(1, _CHUNK // max(1, len(state), len(hops.links)))
     for done in range(0, draws, portion):
         shape = (min(portion, draws - done), len(state))
@@ -367,15 +367,14 @@ def _draws(hops: NextHops, state: Ints, draws: int, seed: int) -> Iterator[Ints]
         for hop in range(hops.longest):
             position = hops.start[here]
             if forks[hop]:
-                position = position + _below(hops.size[here], random.integers(0, 1 << 32, shape, np.uint32))
+                position = position + _number_below(hops.size[here], random.integers(0, 1 << 32, shape, np.uint32))
             links[hop] = hops.link[position]
             if hop + 1 < hops.longest:
                 here = hops.after[position]
         yield links
 
 
-def _forks(hops: NextHops, state: Ints) -> list[bool]:
-    """Return for each hop whether any flow has a choice of several next hops there."""
+def _has_choice(hops: NextHops, state: Ints) -> list[bool]:
     forks = []
     of_position = np.repeat(np.arange(len(hops.size)), hops.size)
     here = np.zeros(len(hops.size), bool)
@@ -412,13 +411,12 @@ def _fixed(problem: Problem, in_force: Routes, hops: NextHops) -> Passing:
 
 
 def _passing(rows: Iterable[tuple[int, int, float]]) -> Passing:
-    """Return the given rows (number of a flow, number of a link, share of a subflow) as ``Passing``."""
     flows, links, shares = np.array([*rows], np.float64).reshape(-1, 3).T
     return Passing(np.unique(flows).astype(np.int64), flows.astype(np.int64), links.astype(np.int64), shares)
 
 
-def _below(size: Ints, bits: NDArray[np.unsignedinteger]) -> Ints:
-    """Return a number from 0 to ``size`` - 1 for each 32 random bits: the upper half of ``bits`` * ``size``."""
+def _number_below(size: Ints, bits: NDArray[np.unsignedinteger]) -> Ints:
+    """Return a number from 0 to ``size`` - 1 for each entry of ``bits``, which has 32 random bits."""
     return ((bits * size.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
 
 
@@ -510,7 +508,6 @@ class _Cell:
         self._equal_bps = float(bps[0]) if len(bps) and (bps == bps[0]).all() else None
 
     def taken(self, links: Ints) -> Ints:
-        """Return the columns of ``links`` that belong to this cell."""
         return links if len(self.columns) == links.shape[2] else links[:, :, self.columns]
 
     def sums(self, taken: Ints, fixed_link: Ints, width: int) -> Floats:
@@ -532,7 +529,7 @@ class _Cell:
 
 
 def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Ints]:
-    """Return the ascending numbers of the links that one job uses, and for each link number its index among them.
+    """Return the numbers of the links that one job uses, and for each link number its index among them.
 
     With these indices the job's sums fit into small arrays. ``width``: number of all links."""
     on = np.zeros(width, bool)

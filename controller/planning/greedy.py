@@ -47,15 +47,12 @@ _MOST_PATHS = 512
 _BLOCK = 512
 """Number of states (see ``NextHops``) whose paths are listed at once, so that the arrays fit into the CPU's cache."""
 _ATTEMPTS = 8
-"""Largest number of goals that relief tries for all jobs together; also of jobs that it then relieves one by one."""
-_TRIED = 4
-"""Number of flows on a link that relief tries to move before it leaves the link as it is."""
-_LESS = 0.02
-"""Relative decrease of a job's slowdown that the relief of this single job tries to reach."""
-_LEAST_S = 0.2
-"""Seconds that a relief may take even when the time limit ends earlier.
-
-With less time, no flow might move although links are overloaded."""
+"""Largest number of goals that relief tries for all jobs together, and of jobs that it then relieves one by one."""
+_FLOWS_TRIED_PER_LINK = 4
+_RELATIVE_DECREASE = 0.02
+"""Relative decrease of a job's slowdown that the relief of this job alone tries to reach."""
+_MIN_TIME_S = 0.2
+"""Seconds that a relief may take even when the time limit ends earlier; with less time, often no flow would move."""
 _ROUNDING = 1e-9
 
 
@@ -147,7 +144,7 @@ class Increments:
 
 
 class _Loads:
-    """Loads of all links, numbered as in ``NextHops``; they grow as flows are added."""
+    """Loads of all links, numbered as in ``NextHops``."""
 
     def __init__(self, problem: Problem, next_hops: NextHops) -> None:
         self._flows = problem.flows
@@ -172,7 +169,7 @@ class _Loads:
     def least_loaded(self, flow: int, options: Ints) -> Ints:
         """Return the links of the path whose most loaded link ends up with the smallest load.
 
-        The current path wins ties, else the first path. ``options`` has the links of each path; shape (hops, paths)."""
+        The current path wins ties, else the first path. ``options``: links of each path; shape (hops, paths)."""
         worst = self._load[options[0]] + self._increments.added(flow, options[0])
         for links in options[1:]:
             np.maximum(worst, self._load[links] + self._increments.added(flow, links), out=worst)
@@ -222,7 +219,7 @@ class PathChoices:
         few: bool = _path_counts(next_hops)[states].max(initial=0) <= _MOST_PATHS
         self.complete = few and not problem.paths.stretch
         if not few:
-            of_pair = _candidates(problem, next_hops, [self.flows[flow] for flow in first.tolist()])
+            of_pair = _candidate_paths(problem, next_hops, [self.flows[flow] for flow in first.tolist()])
         else:
             blocks = [states[begin : begin + _BLOCK] for begin in range(0, len(states), _BLOCK)]
             of_pair = [paths for block in blocks for paths in _all_paths(next_hops, block)]
@@ -234,7 +231,6 @@ class PathChoices:
 
 
 def _path_counts(next_hops: NextHops) -> Floats:
-    """Return the number of shortest paths from each state (``NextHops``) to its destination."""
     counts = np.zeros(len(next_hops.size))
     counts[-1] = 1
     for _ in range(next_hops.longest):
@@ -243,7 +239,7 @@ def _path_counts(next_hops: NextHops) -> Floats:
 
 
 def _all_paths(next_hops: NextHops, states: Ints) -> list[Ints]:
-    """Return the paths from each state; the shape of each entry is (hops, paths)."""
+    """Return the paths from each state; each array has the shape (hops, paths)."""
     owner, here = np.arange(len(states)), states
     links = np.zeros((0, len(states)), np.int64)
     for _ in range(next_hops.longest):
@@ -265,8 +261,7 @@ def _ranks(owner: Ints, first: Ints) -> Ints:
     return ranks
 
 
-def _candidates(problem: Problem, next_hops: NextHops, flows: Sequence[Flow]) -> list[Ints]:
-    """Return the problem's candidate paths of each flow."""
+def _candidate_paths(problem: Problem, next_hops: NextHops, flows: Sequence[Flow]) -> list[Ints]:
     found = []
     for flow in flows:
         paths = problem.candidates(flow)
@@ -297,20 +292,17 @@ def relieve(problem: Problem, bounds: Bounds, start: Routes, limits: PlanLimits)
             least = goal
         goal = (least + most) / 2
     for job, links in state.fewest_first()[:_ATTEMPTS]:
-        state.attempt(max(bounds.job[job], state.slowdown[job] * (1 - _LESS)), links)
+        state.attempt(max(bounds.job[job], state.slowdown[job] * (1 - _RELATIVE_DECREASE)), links)
     return state.draft()
 
 
 class _Relief:
-    """State of a relief: current loads, slowdowns and routes."""
-
     def __init__(self, problem: Problem, start: Routes, limits: PlanLimits) -> None:
         self._problem, self._start = problem, start
-        self._until = max(limits.until, time.perf_counter() + _LEAST_S)
+        self._until = max(limits.until, time.perf_counter() + _MIN_TIME_S)
         self._moves_left = limits.max_moves or 0
         self._rows = rows = passing(problem, start)
         self.load = loads_of(problem, rows)
-        """Load of each link."""
         self.slowdown = self._slowdowns(rows)
         """Slowdown of each job under the routes that were last accepted."""
         flows = np.bincount(rows.link, minlength=len(self.load))
@@ -356,7 +348,7 @@ class _Relief:
         self._before.clear()
         left = self._moves_left
         for link in links[np.argsort(-self.load[links], kind="stable")].tolist():
-            while self.load[link] > goal * (1 + _ROUNDING) and not self._over() and self._lower(link, goal):
+            while self.load[link] > goal * (1 + _ROUNDING) and not self._over() and self._move_a_flow_off(link, goal):
                 pass
         found = self._slowdowns(self._passing())
         if self._moves_left >= 0 and is_less(sorted_slowdowns(found), sorted_slowdowns(self.slowdown)):
@@ -376,7 +368,11 @@ class _Relief:
         rows, numbers = self._passing(), self._problem.numbers
         slowdown = np.array([self.slowdown.get(job, 1.0) for job in numbers.job_ids])
         job = numbers.job[rows.flow]
-        full = (self.load[rows.link] >= slowdown[job] * (1 - _LESS)) & (slowdown[job] > 1) & self._is_fabric[rows.link]
+        full = (
+            (self.load[rows.link] >= slowdown[job] * (1 - _RELATIVE_DECREASE))
+            & (slowdown[job] > 1)
+            & self._is_fabric[rows.link]
+        )
         links: defaultdict[int, set[int]] = defaultdict(set)
         for of, link in zip(job[full].tolist(), rows.link[full].tolist(), strict=True):
             links[of].add(link)
@@ -394,7 +390,6 @@ class _Relief:
         return self._moves_left < 0 or time.perf_counter() > self._until
 
     def _passing(self) -> Passing:
-        """Return one row per link and subflow of the current routes, as ``efficiency.passing`` does."""
         changed = np.zeros(len(self._problem.flows), bool)
         changed[list(self._at)] = True
         stay = ~(changed[self._rows.flow] & self._is_fabric[self._rows.link])
@@ -409,12 +404,12 @@ class _Relief:
 
     # ---- one flow
 
-    def _lower(self, link: int, goal: float) -> bool:
+    def _move_a_flow_off(self, link: int, goal: float) -> bool:
         """Move a flow off the link, wholly or in part; return False when no route was found that keeps to ``goal``."""
-        for flow in self._to_leave(link)[:_TRIED]:
+        for flow in self._flows_to_move(link)[:_FLOWS_TRIED_PER_LINK]:
             was = self._at.get(flow)
             self._remove_load(flow)
-            route = self._that_keeps_to(goal, flow)
+            route = self._route_within(goal, flow)
             if route is not None:
                 self._before.setdefault(flow, was)
                 self._moves_left -= was is None and self._problem.flows[flow].id in self._problem.in_force
@@ -423,10 +418,7 @@ class _Relief:
             self._add_load(flow, was)
         return False
 
-    def _to_leave(self, link: int) -> list[int]:
-        """Return the flows on the link in the order in which relief tries to move them.
-
-        Flows that have moved already are first, then the flows whose most loaded other link has the highest load."""
+    def _flows_to_move(self, link: int) -> list[int]:
         first, last = np.searchsorted(self._link, (link, link + 1)).tolist()
         here = [flow for flow in self._flow[first:last].tolist() if flow not in self._at]
 
@@ -436,7 +428,7 @@ class _Relief:
 
         return sorted([*self._moved_to[link], *here], key=order)
 
-    def _that_keeps_to(self, goal: float, flow: int) -> Route | None:
+    def _route_within(self, goal: float, flow: int) -> Route | None:
         """Return a route of the flow on which no link exceeds ``goal``; None when no such route is found.
 
         The load of the flow must not be counted on any link."""

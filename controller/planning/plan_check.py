@@ -36,8 +36,8 @@ def check(problem: Problem, plan: Plan, max_moves: int | None = None) -> tuple[s
 class _Subflows:
     """All subflows of the routes as arrays.
 
-    - ``flow``, ``length``, ``share``: per subflow the number of its flow, the length of its path and its share.
-    - ``links``: numbers of the links of all paths, one path after the other; -1 for an unknown link."""
+    - ``flow``, ``length``, ``share``: per subflow the number of its flow, the length of its path and its share. -
+    ``links``: numbers of the links of all paths, one path after the other; -1 for an unknown link."""
 
     def __init__(self, problem: Problem, routes: Sequence[Route | None]) -> None:
         subflows = [subflow for route in routes if route for subflow in route]
@@ -78,7 +78,6 @@ def _routing(problem: Problem, plan: Plan, routes: Sequence[Route | None], subfl
 
 
 def _wrong_shares(problem: Problem, routes: Sequence[Route | None], subflows: _Subflows) -> NDArray[np.bool_]:
-    """Return for each flow whether it has no or too many subflows, two subflows on one path, or wrong shares."""
     flows = len(routes)
     counts = np.bincount(subflows.flow, minlength=flows)
     total = np.bincount(subflows.flow, subflows.share, flows)
@@ -122,8 +121,7 @@ def _path_fault(flow: Flow) -> str:
 def _off_paths(problem: Problem, subflows: _Subflows) -> NDArray[np.bool_]:
     """Return for each flow whether one of its subflows takes a path that is not allowed.
 
-    An allowed path leads link by link from the source's switch to the destination's switch, and is a shortest path or
-    an allowed detour."""
+    An allowed path is a shortest path or an allowed detour from the source's switch to the destination's switch."""
     links, numbers = problem.links, problem.numbers
     switches = len(links.switch)
     # A leaf without links gets a number of its own. Head and tail are -1 for links of NICs and unknown links.
@@ -149,14 +147,13 @@ def _off_paths(problem: Problem, subflows: _Subflows) -> NDArray[np.bool_]:
         problem.paths.is_shortest(length, flow.src_leaf, flow.dst_leaf)
         for length, flow in zip(subflows.length[first].tolist(), those, strict=True)
     ]
-    off |= ~np.array(shortest, bool)[kind] & ~_detours(problem, subflows)
+    off |= ~np.array(shortest, bool)[kind] & ~_is_detour(problem, subflows)
     found = np.zeros(len(problem.flows), bool)
     found[subflows.flow[off]] = True
     return found
 
 
-def _detours(problem: Problem, subflows: _Subflows) -> NDArray[np.bool_]:
-    """Return for each subflow whether its path is an allowed detour."""
+def _is_detour(problem: Problem, subflows: _Subflows) -> NDArray[np.bool_]:
     found = np.zeros(len(subflows.flow), bool)
     if not problem.paths.stretch:
         return found

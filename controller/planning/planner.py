@@ -90,8 +90,8 @@ _FINISH_S = 8e-6
 _CLOSED_S = 16e-6
 """Seconds per flow that closed forms need.
 
-When time is short and relief has found routes, closed forms are skipped: their plans mostly have more moves than a cap
-allows."""
+When time is short and relief has found routes, closed forms are skipped: their plans mostly have more moves than a
+cap allows."""
 _GREEDY_S = 30e-6
 """Seconds per flow that the greedy needs on 128 spines."""
 _JOINED_SHARE = 0.25
@@ -154,11 +154,11 @@ def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Pro
 
 
 @contextmanager
-def _collecting_later() -> Iterator[None]:
+def _garbage_collector_off() -> Iterator[None]:
     """Switch off Python's garbage collector while the block runs.
 
-    While routes are made, collections would scan all of them again and again. The collections would free next to
-    nothing, since hardly any of these objects is in a cycle of references."""
+    Collections would scan all new routes again and again and free next to nothing, because few of these objects are
+    in a cycle of references."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -168,7 +168,7 @@ def _collecting_later() -> Iterator[None]:
             gc.enable()
 
 
-@_collecting_later()
+@_garbage_collector_off()
 def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Drafts]) -> Plan | NoPlan:
     """Return the best candidate that the checker accepts, as a plan.
 
@@ -200,7 +200,6 @@ def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Draft
 def _first_valid(
     problem: Problem, limits: PlanLimits, bounds: Bounds, found: Drafts, times: PlanTimes
 ) -> Plan | NoPlan:
-    """Return the best candidate that passes the checker."""
     violations: tuple[str, ...] = ()
     for candidate in best_first(found.drafts):
         answer = certified(problem, candidate, bounds, found, times)
@@ -229,7 +228,6 @@ def refuse_faults(problem: Problem) -> None:
 
 
 def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds, known: Sequence[Draft] = ()) -> Drafts:
-    """Return candidates within the cap on moves. ``known``: candidates that exist already."""
     limits = limits.sooner(_FINISH_S * len(problem.flows))
     cap = math.inf if limits.max_moves is None else limits.max_moves
     kept = _running(problem) if any(flow.current for flow in problem.flows) else None
@@ -240,7 +238,7 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds, known: Sequenc
         aligned = aligned_cutting(problem, limits.max_moves) if kept and (problem.numbers.most > 1).any() else None
         drafts += [draft(problem, "aligned-cutting", aligned)] if aligned else []
         if not relieved or limits.allows("closed forms", _CLOSED_S * len(problem.flows)):
-            drafts += _joined(problem, limits, bounds)
+            drafts += _candidates_without_subflows(problem, limits, bounds)
             if not any(_optimal(of, bounds.vector) for of in drafts):
                 exact = closed_forms.route(problem, bounds) or three_tiers.route(problem, bounds)
                 drafts += [draft(problem, *exact)] if exact else []
@@ -252,20 +250,20 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds, known: Sequenc
     best = best_first(drafts)[0]
     found = Drafts([])
     if (best.moves > 0 or not _optimal(best, bounds.vector)) and limits.allows("search", 0.0):
-        found = _solved(problem, limits, bounds, drafts, kept or best)
+        found = _search(problem, limits, bounds, drafts, kept or best)
         drafts = [*found.drafts, *drafts]
-    drafts += _rejoined(problem, limits, drafts, bounds)
+    drafts += _candidate_with_few_paths(problem, limits, drafts, bounds)
     if limits.left_s <= 0:
         limits.left_out.append("the rest of a search")
     within = [of for of in drafts if of.moves <= cap] or [_running(problem)]
     return found._replace(drafts=within)
 
 
-def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Draft]:
+def _candidates_without_subflows(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Draft]:
     """Yield candidates for flows that are divided into equal subflows.
 
-    In one candidate all subflows of a flow take one path. In the other a closed form divides as few flows over paths as
-    it can."""
+    In one candidate all subflows of a flow take one path. In the other a closed form divides as few flows over paths
+    as it can."""
     whole = joined(problem) if problem.has_equal_subflows else None
     if whole is None:
         return
@@ -276,8 +274,8 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
         yield draft(problem, "edge-coloring", routes)
         if len(problem.flows) > whole_search.MAX_FLOWS:
             return
-    # No search runs for whole flows when whole flows cannot be as good as subflows. ``_rejoined`` then divides the
-    # flows that need it.
+    # No search runs for whole flows when whole flows cannot be as good as subflows. ``_candidate_with_few_paths`` then
+    # divides the flows that need it.
     left_s = min(limits.left_s, limits.time_limit_s)
     until = limits.sooner((1 - _JOINED_SHARE) * left_s).until if enough else -math.inf
     left_out = limits.left_out if enough else []
@@ -289,11 +287,13 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
         yield draft(problem, "edge-coloring", routes)
 
 
-def _rejoined(problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds: Bounds) -> Iterator[Draft]:
-    """Yield a candidate with few paths, made by local search.
+def _candidate_with_few_paths(
+    problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds: Bounds
+) -> Iterator[Draft]:
+    """Yield a candidate with few paths.
 
-    The search starts from the candidate with the fewest paths, and moves subflows towards the slowdowns of the best
-    candidate."""
+    Local search starts from the candidate with the fewest paths, and moves subflows towards the slowdowns of the
+    best candidate."""
     best, start = best_first(drafts)[0], min(drafts, key=lambda of: (of.paths, of.moves))
     if start.paths == best.paths or start.moves > best.moves or len(problem.flows) > whole_search.MAX_FLOWS:
         return
@@ -316,8 +316,8 @@ def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
     return slowdowns_proven(candidate.vector, proven) == len(candidate.vector)
 
 
-def _solved(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:
-    """Return the candidates of the solvers that search, and the lower bounds that they prove.
+def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:
+    """Return the candidates and lower bounds of the solvers that search.
 
     ``kept``: the candidate with the fewest moves."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
@@ -352,7 +352,7 @@ def joined(problem: Problem) -> Problem | None:
     flows: list[Flow] = []
     for subflows in of_flow.values():
         routes = {subflow.current if subflow.id in problem.in_force else None for subflow in subflows}
-        flows += [_one(subflows)] if len(routes) == 1 else subflows
+        flows += [_merged(subflows)] if len(routes) == 1 else subflows
     return problem.with_flows(flows) if len(flows) < len(problem.flows) else None
 
 
@@ -362,10 +362,8 @@ def of_subflows(problem: Problem, routes: Routes) -> Routes:
     return {flow: route for flow, route in found.items() if route is not None}
 
 
-def _one(subflows: Sequence[Flow]) -> Flow:
-    """Return one flow that replaces the given equal subflows, with the sum of their demands in each phase.
-
-    All of these subflows must have demands in the same phases."""
+def _merged(subflows: Sequence[Flow]) -> Flow:
+    """Return one flow that replaces equal subflows; all of these must have demands in the same phases."""
     if len(subflows) == 1:
         return subflows[0]
     phases = zip(*(subflow.demand_bps for subflow in subflows), strict=True)

@@ -348,7 +348,7 @@ class Links:
                 place[self.switch[leaf]] = number
         rows = np.flatnonzero(place[here] >= 0)
         at, other = place[here[rows]], there[rows]
-        keys = [self._port[rows], -self.capacity_bps[self.fabric[rows]]] if self._parallel else []
+        keys = [self._port[rows], -self.capacity_bps[self.fabric[rows]]] if self._has_parallel_cables else []
         order = np.lexsort((*keys, other, at))
         rows, at, other = rows[order], at[order], other[order]
         first = np.flatnonzero((np.diff(at, prepend=-1) != 0) | (np.diff(other, prepend=-1) != 0))
@@ -356,8 +356,7 @@ class Links:
         return Around(at, other, cable, self.fabric[rows])
 
     @cached_property
-    def _parallel(self) -> bool:
-        """Whether a pair of switches has several cables between them."""
+    def _has_parallel_cables(self) -> bool:
         return len(np.unique(self.tail * len(self.switch) + self.head)) < len(self.tail)
 
     @cached_property
@@ -524,7 +523,7 @@ def find_tiers(paths: CandidatePaths, leaves: Iterable[Dpid]) -> Tiers | None:
         return by_number((number.get(link.dpid, -1), link) for link in paths.links_into(switch))
 
     def by_number(links: Iterable[tuple[int, LinkId]]) -> TierLinks:
-        """Return the links that lead to numbered switches, ordered by the number of the switch."""
+        """Return the links, ordered by the number of the switch to which they lead; -1 leaves a link out."""
         ordered = sorted(link for link in links if link[0] >= 0)
         common.add(tuple([number for number, _ in ordered]))
         return tuple([link for _, link in ordered])
@@ -542,7 +541,6 @@ def find_tiers(paths: CandidatePaths, leaves: Iterable[Dpid]) -> Tiers | None:
 
 
 def _pods(paths: CandidatePaths, leaves: Sequence[Dpid]) -> dict[Dpid, _Switches]:
-    """Return the aggregation switches of each leaf's pod; empty when pods overlap."""
     pods = {leaf: tuple(sorted({paths.far_end[link] for link in paths.links_from(leaf)})) for leaf in leaves}
     aggs = [agg for of_pod in set(pods.values()) for agg in of_pod]
     apart = len(set(aggs)) == len(aggs) and pods.keys().isdisjoint(aggs)
@@ -553,7 +551,7 @@ def _pods(paths: CandidatePaths, leaves: Sequence[Dpid]) -> dict[Dpid, _Switches
 def _planes(paths: CandidatePaths, pods: Mapping[Dpid, _Switches]) -> dict[_Switches, list[Dpid]]:
     """Return the aggregation switches of each plane, one per pod; empty when the cores do not form planes.
 
-    A plane is given by its cores, each repeated once per cable to a pod."""
+    The key of a plane is the tuple of its cores, each repeated once per cable to a pod."""
     aggs = {agg: pod for pod, of_pod in enumerate(dict.fromkeys(pods.values())) for agg in of_pod}
     above = {agg: [paths.far_end[link] for link in paths.links_from(agg)] for agg in aggs}
     reached: defaultdict[Dpid, set[int]] = defaultdict(set)

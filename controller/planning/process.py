@@ -181,7 +181,6 @@ class PlanningProcess:
                 self._newest = None
 
     def _replace(self, child: _Child) -> None:
-        """Start another process in place of a process that has ended or hangs."""
         why = child.why_ended()
         if not (child.began or self.replaced):
             raise ChildProcessError(f"{why} before it could plan")
@@ -213,29 +212,25 @@ class PlanningProcess:
 
 
 class _Child(Child):
-    """Planning process, and the state of the requests that were sent to it. Large messages are sent in parts."""
+    """Planning process, and the state of the requests that were sent to it."""
 
     def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
         self.begin = begin
-        """Latest configuring function that was sent to the process; the process calls it."""
+        """Configuring function that was sent to the process last."""
         self._began_at = math.inf
         self.asked: PlanningRequest | None = None
-        """Newest request that was sent to the process."""
         self.was_late: PlanningRequest | None = None
-        """Request whose answer took so long that the process was killed; else None."""
         self._waits_since = math.inf
         self._answered = 0
         self._routes: SomeRoutes = {}
-        super().__init__("planning", _work, begin, make)
+        super().__init__("planning", _run_planner, begin, make)
 
     @property
     def began(self) -> bool:
-        """Whether the process accepts requests."""
         return self._began_at < math.inf
 
     @property
     def lasted(self) -> bool:
-        """Whether the process has run for more than ``RETRY_S``."""
         return time.monotonic() > self._began_at + RETRY_S
 
     @property
@@ -245,7 +240,6 @@ class _Child(Child):
         return asked if asked and asked.snapshot.generation != self._answered else None
 
     def end_if_late(self) -> None:
-        """Kill the process when nothing has arrived from it for long, although a plan is due."""
         due = self.due
         if not isinstance(due, SolvePlan):
             return
@@ -261,7 +255,7 @@ class _Child(Child):
         return f"the planning process ended with status {status}"
 
     def send_request(self, request: PlanningRequest) -> None:
-        """Send a request. Nothing happens when the process has ended."""
+        """Send a request, unless the process has ended."""
         before, asked = self.asked.snapshot if self.asked else NO_SNAPSHOT, isinstance(self.due, SolvePlan)
         if not asked:
             self._waits_since = time.monotonic()
@@ -270,11 +264,10 @@ class _Child(Child):
         self.send(*parts, replace(request, snapshot=NO_SNAPSHOT))
 
     def has_been_sent(self, begin: Callable[[], object] | None, request: PlanningRequest | None) -> bool:
-        """Return whether ``begin`` has been sent to the process, and so has the request unless it is None."""
         return begin is self.begin and (request is None or request is self.asked)
 
     def answers(self) -> list[Answer]:
-        """Wait for a message and return the answers that it completes. Answers to older requests are dropped.
+        """Wait for a message and return the answers that it completes; answers to older requests are dropped.
 
         Raises ``EOFError`` or ``OSError`` when the process has ended."""
         found = self.receive()
@@ -296,7 +289,7 @@ class _Child(Child):
         return [with_routes(found, routes, asked.snapshot.routes)]
 
 
-def _work(connection: Connection, begin: Callable[[], object] | None, make: MakePlanner) -> None:
+def _run_planner(connection: Connection, begin: Callable[[], object] | None, make: MakePlanner) -> None:
     """Run the planner until the connection closes: the main function of the process."""
     if begin:
         begin()

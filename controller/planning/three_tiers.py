@@ -94,7 +94,6 @@ class _Ends:
         self.pod = [tiers.pod[flow.src_leaf] for flow in flows], [tiers.pod[flow.dst_leaf] for flow in flows]
 
     def color(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
-        """Return a colouring of these flows that is even in every leaf and every pod."""
         src, dst = (
             ([leaf[flow] for flow in flows], [pod[flow] for flow in flows])
             for leaf, pod in zip(self.leaf, self.pod, strict=True)
@@ -102,7 +101,6 @@ class _Ends:
         return nested_coloring((src, dst), colors, current)
 
     def color_pods(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
-        """Return a colouring of these flows that is even in every pod."""
         src, dst = ([pod[flow] for flow in flows] for pod in self.pod)
         return nested_coloring(((src,), (dst,)), colors, current)
 
@@ -111,11 +109,9 @@ class _Ends:
         return [flow for flow in flows if src[flow] != dst[flow]]
 
     def of_leaf(self) -> int:
-        """Return the largest number of flows out of or into one leaf."""
         return max(count for leaf in self.leaf for count in Counter(leaf).values())
 
     def of_pod(self, flows: Sequence[int]) -> int:
-        """Return the largest number of these flows out of or into one pod."""
         counts = [Counter([pod[flow] for flow in flows]) for pod in self.pod]
         return max((count for of in counts for count in of.values()), default=0)
 
@@ -153,11 +149,10 @@ def _groups(
 ) -> list[tuple[Sequence[int], range]]:
     """Return groups as (numbers of flows, range of the common edge links with which these flows are coloured).
 
-    Normally all flows are one group, and use the links of the planes with the most common core links. When planes are
-    unequal and one group would exceed the slowdown ``worst``, ``choose`` divides the flows into several groups. Planes
-    with equally many common core links then serve the same group.
-
-    ``running``: number of the common edge link that each flow takes now, -1 for none."""
+    Normally all flows are one group, and use the links of the planes with the most common core links. When planes
+    are unequal and one group would exceed the slowdown ``worst``, ``choose`` divides the flows into several groups.
+    Planes with equally many common core links then serve the same group. ``running``: number of the common edge link
+    that each flow takes now, -1 for none."""
     edge_bps, core_bps = _rates(problem, tiers)
     count, load = _edge_links(tiers, ends, core_bps / edge_bps)
     together: list[tuple[Sequence[int], range]] = [(range(len(flows)), range(count))]
@@ -183,9 +178,8 @@ def _groups(
 def _edge_links(tiers: Tiers, ends: _Ends, per_core: float) -> tuple[int, float]:
     """Return the number of common edge links to use, and the number of flows on the most loaded link.
 
-    Planes are used in the order of their number of common core links, the largest first. The number of planes minimises
-    the load of the most loaded link: using a plane with few cores may increase this load. ``per_core``: capacity of a
-    common core link / capacity of a common edge link."""
+    A plane with few cores is left out when using it would increase this load. ``per_core``: capacity of a common
+    core link / capacity of a common edge link."""
     leaf, pod = ends.of_leaf(), ends.of_pod(ends.between_pods(range(len(ends.leaf[0]))))
     per_plane = Counter(tiers.plane)
     loads = {}
@@ -372,9 +366,7 @@ class _Planes:
         return high, planes
 
     def _filled(self, load: float) -> list[list[_Part]] | None:
-        """Return the parts that each plane carries when it is filled up to ``load``; None when a part is left over.
-
-        Planes with the most cores are filled first, and colours with the most flows are placed first."""
+        """Return the parts that each plane carries when it is filled up to ``load``; None when a part is left over."""
         waiting = [(1.0, color) for color in sorted(range(len(self.counts)), key=self.counts.__getitem__)]
         planes = []
         for common in self.core_links:
@@ -455,7 +447,6 @@ def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Sequence[int
 
 
 def _fill(coloring: list[int], sides: tuple[Nest, Nest], colors: int) -> None:
-    """Give each edge without a colour the rarest colour of its two innermost sets."""
     counts = [defaultdict[int, list[int]](lambda: [0] * colors) for _ in sides]
     for edge in sorted(range(len(coloring)), key=lambda edge: coloring[edge] < 0):
         left, right = (of_set[side[0][edge]] for of_set, side in zip(counts, sides, strict=True))

@@ -39,7 +39,7 @@ _MOST_MOVES, _MOVES_PER_S = 4_000, 2_000
 
 Building a larger model takes longer than a cycle should."""
 _STRICT = 2 * SLOWDOWN_TOLERANCE
-"""Relative decrease of a slowdown that is large enough to count as a decrease in every comparison of plans."""
+"""Relative decrease of a slowdown that every comparison of plans counts as a decrease."""
 _MOST_UNITS, _MOST_LOAD = 10_000_000, 1 << 50
 """Largest number of load units per link capacity, and largest load in units, as the solver has 64-bit integers."""
 
@@ -104,8 +104,6 @@ def _solved(model: _Model, limits: PlanLimits) -> tuple[cp_model.CpSolver, cp_mo
 
 @dataclass(slots=True)
 class _Phase:
-    """Load of one phase of a job on one link."""
-
     before: float = 0.0
     """Load of the phase when no move is made."""
     changes: list[tuple[Any, float]] = field(default_factory=list)
@@ -118,18 +116,16 @@ class _User:
 
     phases: defaultdict[int, _Phase] = field(default_factory=lambda: defaultdict(_Phase))
     always: bool = False
-    """Whether the job uses the link whatever moves are made."""
     when: list[Any] = field(default_factory=list)
     """Conditions, each of which alone makes the job use the link; of no effect when ``always`` is set."""
 
     @property
     def most(self) -> float:
-        """Upper bound of the load of all phases together."""
         return sum(phase.before + sum(abs(load) for _, load in phase.changes) for phase in self.phases.values())
 
 
 class _Link:
-    """Load of a link, in units; moves may change it.
+    """Load of a link, in units.
 
     ``most``: upper bound of the load. ``rounding``: limit of its rounding error."""
 
@@ -142,7 +138,6 @@ class _Link:
             self._add(cp, [phase for phase in user.phases.values() if phase.before or phase.changes])
 
     def _add(self, cp: cp_model.CpModel, phases: Sequence[_Phase]) -> None:
-        """Add the load of a job, which is the load of its largest phase."""
         sums, most, terms = [], 0, 1
         for phase in phases:
             changes = [(move, round(self._units * load)) for move, load in phase.changes]
@@ -162,8 +157,6 @@ class _Link:
 
 
 class _Model:
-    """CP-SAT model of the moves."""
-
     def __init__(self, problem: Problem, start: Routes, goal: Routes, limits: PlanLimits) -> None:
         self.cp = cp_model.CpModel()
         self._problem = problem
@@ -173,9 +166,8 @@ class _Model:
         self.complete = len(changing) <= most
         """Whether ``moves`` has every flow whose route changes."""
         if not self.complete:
-            changing = _from_the_fullest(problem, start, changing)[:most]
+            changing = _most_loaded_first(problem, start, changing)[:most]
         self.moves: dict[FlowId, Any] = {flow.id: self.cp.new_bool_var("") for flow in changing}
-        """Variable x_f of each flow."""
         self._slowdowns = job_slowdowns(problem, start)
         self._links = self._changing_links(goal)
         self._links_of: defaultdict[JobId, list[_Link]] = defaultdict(list)
@@ -184,20 +176,18 @@ class _Model:
                 self._links_of[job].append(link)
         self._above_of: dict[float, dict[JobId, Any]] = {}
         self.sees_all_slowdowns = True
-        """Whether every slowdown that can decrease can be the tie-break, which the module's docstring defines."""
-        self._tie_breaks = self._not_worse()
+        """Whether every slowdown that can decrease can be the tie-break."""
+        self._tie_breaks = self._require_not_worse()
 
     def limit(self, most: int, free: Collection[FlowId]) -> None:
         self.cp.add(sum(move for flow, move in self.moves.items() if flow not in free) <= most)
 
     def maximise_gain(self) -> None:
-        """Set the objective: a tie-break at a slowdown as large as possible, then as many moves as possible."""
         weight = len(self.moves) + 1
         gain = sum(weight * rank * tie_break for rank, tie_break in enumerate(reversed(self._tie_breaks), start=1))
         self.cp.maximize(gain + sum(self.moves.values()))
 
     def minimise_moves(self) -> None:
-        """Set the objective: as few moves as possible with smaller slowdowns than before."""
         self.cp.add_bool_or(self._tie_breaks)
         self.cp.minimize(sum(self.moves.values()))
 
@@ -207,7 +197,6 @@ class _Model:
     # ---- loads
 
     def _changing_links(self, goal: Routes) -> dict[LinkId, _Link]:
-        """Return the links that a moving flow uses before or after its move."""
         moving = [flow for flow in self._problem.flows if flow.id in self.moves]
         passed = dict.fromkeys(
             link
@@ -239,7 +228,7 @@ class _Model:
             user.when.append(move if after else move.negated())
 
     @cached_property
-    def _settled(self) -> dict[JobId, float]:
+    def _unchanged_load(self) -> dict[JobId, float]:
         """Largest load of each job's links and NICs, over the links whose load no move changes."""
         loads = job_loads(self._problem, self._start)
         slowdowns: dict[JobId, float] = {}
@@ -252,7 +241,7 @@ class _Model:
 
     # ---- slowdowns
 
-    def _not_worse(self) -> list[Any]:
+    def _require_not_worse(self) -> list[Any]:
         """Require that the slowdowns do not get worse; return the tie-breaks, from the largest slowdown on."""
         slowdowns = sorted(self._slowdowns.values(), reverse=True)
         distinct = _distinct(slowdowns)
@@ -282,7 +271,7 @@ class _Model:
             self._above_of[slowdown] = found = {}
             for job in self._slowdowns:
                 above = self.cp.new_bool_var("")
-                if self._settled.get(job, 1.0) > slowdown * (1 + SLOWDOWN_TOLERANCE / 2):
+                if self._unchanged_load.get(job, 1.0) > slowdown * (1 + SLOWDOWN_TOLERANCE / 2):
                     self.cp.add(above == 1)
                     found[job] = above
                 elif self._keep_below(slowdown, job, [above.negated()]):
@@ -310,7 +299,7 @@ def _changing(problem: Problem, start: Routes, goal: Routes) -> list[Flow]:
     return [flow for flow in both if start[flow.id] != goal[flow.id]]
 
 
-def _from_the_fullest(problem: Problem, start: Routes, flows: Sequence[Flow]) -> list[Flow]:
+def _most_loaded_first(problem: Problem, start: Routes, flows: Sequence[Flow]) -> list[Flow]:
     """Return the flows ordered by the load of the most loaded link that they leave, largest first."""
     load = {link: sum(of_jobs.values()) for link, of_jobs in job_loads(problem, start).items()}
 
@@ -321,7 +310,6 @@ def _from_the_fullest(problem: Problem, start: Routes, flows: Sequence[Flow]) ->
 
 
 def _shares(before: Route, after: Route) -> list[tuple[LinkId, float, float]]:
-    """Return (link, share before, share after) for every link of a flow's two routes."""
     shares: defaultdict[LinkId, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for side, route in enumerate((before, after)):
         for path, share in route:
@@ -331,9 +319,7 @@ def _shares(before: Route, after: Route) -> list[tuple[LinkId, float, float]]:
 
 
 def _distinct(slowdowns: Sequence[float]) -> list[float]:
-    """Return the distinct slowdowns; ``slowdowns`` and the result are in descending order.
-
-    Slowdowns that differ by less than the tolerance count as equal."""
+    """Return the distinct slowdowns, descending; slowdowns that differ by less than the tolerance count as equal."""
     found: list[float] = []
     for slowdown in slowdowns:
         if not found or slowdown < found[-1] * (1 - SLOWDOWN_TOLERANCE):

@@ -72,7 +72,6 @@ class PlanningWorker:
         self._to_plan.put((request, problem))
 
     def _plan(self, due: tuple[PlanningRequest, Problem]) -> None:
-        """Make the plan, or the slowdowns, for a request whose broken routes are already repaired in the problem."""
         request, problem = due
         if isinstance(request, WorkOutSlowdowns):
             self._put_any(slowdowns_of(problem, request.draws))

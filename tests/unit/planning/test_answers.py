@@ -187,7 +187,7 @@ def test_flows_that_may_be_split_are_relieved_on_three_tiers(cap: int) -> None:
 
 def test_without_time_for_a_goal_cycles_move_what_helps_within_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = on_one_of_eight()
-    monkeypatch.setattr(answers, "_WAY_S", math.inf)
+    monkeypatch.setattr(answers, "_S_PER_FLOW", math.inf)
     slowdown = 8.0
     while slowdown > 1.0:
         answer, left = towards(problem, 4)

@@ -36,7 +36,7 @@ Ends = Sequence[tuple[int, int]]
 
 @pytest.fixture(autouse=True)
 def _closed_forms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "_solved", lambda *_: Drafts([]))
+    monkeypatch.setattr(planner, "_search", lambda *_: Drafts([]))
 
 
 def flows_of(ends: Ends, max_subflows: int = 1, jobs: int = 1) -> list[Flow]:
