@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from controller import config
 from controller.commands import bundle, state, token, verify
 from controller.serving import exposure, haproxy, preflight
+from controller.store.store import StateAway
 from signalbox.commands.output import file_to_read
 from signalbox.files import STANDARD_INPUT
 
@@ -63,7 +65,9 @@ def serve(
         return
     preflight.check(settings, standby)
     if check or standby:
-        preflight.check_saved(settings)
+        # A controller that stands by waits for an etcd that does not answer, and checks the jobs then.
+        with nullcontext() if check else suppress(StateAway):
+            preflight.check_saved(settings)
     if check:
         preflight.check_dates(settings)
         typer.echo("the configuration is valid")

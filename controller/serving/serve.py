@@ -96,7 +96,7 @@ def serve(
         if stand_by:
             waiting.enter_context(arrangement.standing_by())
             with loaded.waiting(store):
-                if not wait_for_turn(store):
+                if not wait_for_turn(store, partial(preflight.check_saved, config)):
                     store.close()  # SIGTERM may have arrived just after the claim
                     return 0
                 reload.once(partly=True)  # files that are wrong by now stay as they were read before

@@ -24,32 +24,55 @@ from controller.serving.loaded import Loaded
 from controller.southbound.outbox import stop_signals
 from controller.status import StatusBoard
 from controller.store.members import Membership
-from controller.store.store import Store
+from controller.store.store import StateAway, Store
 
 log = structlog.get_logger(__name__)
+
+RETRY_S = 1.0
+"""Seconds between two attempts to read a state in etcd that does not answer."""
 
 
 class Stopped(BaseException):
     """SIGTERM or SIGINT has arrived."""
 
 
-def wait_for_turn(store: Store) -> bool:
+def wait_for_turn(store: Store, check: Callable[[], None] = lambda: None) -> bool:
     """Return True when the state is claimed, or False when SIGTERM or SIGINT arrives first. For the main thread.
 
-    Raises ``InvalidInput`` for a state that cannot be written."""
-    if store.claim():
-        return True
+    ``check``: raises ``InvalidInput`` if this controller could not use the saved state. It is called if the state could
+    not be read at first. Raises ``InvalidInput`` too for a state that cannot be written."""
     began = time.monotonic()
-    log.info("standing by", active=store.owner(), pid=os.getpid())
-    readiness.ready("stands by")
     try:
-        with stop_signals(stop), store.standing_by():
-            store.claim(wait=True)
+        with stop_signals(stop):
+            if _claimed_once_there(store, check):
+                return True
+            log.info("standing by", active=store.owner(), pid=os.getpid())
+            readiness.ready("stands by")
+            with store.standing_by():
+                store.claim(wait=True)
     except Stopped:
         log.info("stopping", after_s=round(time.monotonic() - began, 1))
         return False
     log.info("taking over", after_s=round(time.monotonic() - began, 1))
     return True
+
+
+def _claimed_once_there(store: Store, check: Callable[[], None]) -> bool:
+    """Return whether the state is claimed, once it can be read."""
+    was_away = False
+    while True:
+        try:
+            if store.claim():
+                return True
+            if was_away:
+                check()
+            return False
+        except StateAway as away:
+            if not was_away:
+                log.warning("standing by until etcd answers", why=str(away), pid=os.getpid())
+                readiness.ready("stands by until etcd answers")
+            was_away = True
+            time.sleep(RETRY_S)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from controller.log_limit import LimitedLog
 from controller.store.etcd_client import START_S, Etcd, EtcdAccess, EtcdError
 from controller.store.etcd_operations import has_value, key, put, was_created
 from controller.store.etcd_v3 import etcd_pb2 as pb
+from controller.store.store import StateAway
 from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)
@@ -188,7 +189,7 @@ class EtcdClaim:
         return InvalidInput.of("store", f"another controller has claimed {self.where} meanwhile")
 
     def _cannot(self, error: EtcdError) -> InvalidInput:
-        return InvalidInput.of("store", f"{self.where}: {error}")
+        return (StateAway if error.is_away else InvalidInput).of("store", f"{self.where}: {error}")
 
     # ---- the lease
 

@@ -54,12 +54,16 @@ _OPTIONS = (
 )
 _ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 """Status codes after which the call is tried at another endpoint."""
+_WRONG_CERTIFICATES = {
+    "CERTIFICATE_VERIFY_FAILED": "etcd's certificate must be signed by etcd.ca_certificates and name this address",
+    "TSI_DATA_CORRUPTED": "etcd must accept etcd.certificate",
+}
 _REMEDIES = {
     "database space exceeded": "compact and defragment it, then end its alarm with etcdctl alarm disarm",
     "authentication failed": "correct etcd.user or etcd.password_file",
     "permission denied": "give the user access to all keys that begin with etcd.prefix, or set etcd.user",
     "user name is empty": "set etcd.user and etcd.password_file",
-    "CERTIFICATE_VERIFY_FAILED": "etcd's certificate must be signed by etcd.ca_certificates and name this address",
+    **_WRONG_CERTIFICATES,
 }
 """Advice about an error, by a part of the error's text."""
 _LOGIN_ENDED = ("invalid auth token", "revision of auth store is old")
@@ -78,6 +82,11 @@ class EtcdError(Exception):
     @property
     def no_answer(self) -> bool:
         return self.code in _ELSEWHERE
+
+    @property
+    def is_away(self) -> bool:
+        """Whether etcd does not answer and may do so later, without a change of the configuration."""
+        return self.no_answer and not any(part in str(self) for part in _WRONG_CERTIFICATES)
 
     @property
     def is_late(self) -> bool:
@@ -221,17 +230,18 @@ class _Connections:
     def call(self, method: str, request: Message, reply: type[Reply], within_s: float) -> Reply:
         """Call the endpoints in turn, beginning at ``_first``, and return the answer.
 
-        Raises ``EtcdError``."""
+        Raises ``EtcdError``: the last one, or that of an endpoint with which the configuration does not agree."""
         first, last = self._first, len(self._channels) - 1
+        errors: list[EtcdError] = []
         for number in range(last + 1):
             place = (first + number) % len(self._channels)
             here_s = within_s if number == last else min(within_s, ELSEWHERE_S)
             try:
                 answer = self._at(self._channels[place], method, request, reply, here_s)
             except grpc.RpcError as found:
-                error = _error(found, self.access.endpoints[place])
-                if not error.no_answer:
-                    raise error from None
+                errors.append(_error(found, self.access.endpoints[place]))
+                if not errors[-1].no_answer:
+                    raise errors[-1] from None
                 self._pass_over(place)
             except ValueError:
                 raise EtcdError("another thread has closed the connections to etcd", None) from None
@@ -240,8 +250,8 @@ class _Connections:
                     self._first = place
                     return answer
                 what = f"etcd at {self.access.endpoints[place]}: the stream ended without an answer"
-                error = EtcdError(what, grpc.StatusCode.UNAVAILABLE)
-        raise error
+                errors.append(EtcdError(what, grpc.StatusCode.UNAVAILABLE))
+        raise next((error for error in errors if not error.is_away), errors[-1])
 
     def _pass_over(self, place: int) -> None:
         """Begin later calls and watches at another endpoint than this one, which has not answered."""

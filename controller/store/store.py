@@ -34,6 +34,10 @@ restarts.
 Epochs are less than 2**63, because a switch compares generation ids by their signed difference of 64 bits."""
 
 
+class StateAway(InvalidInput):
+    """The state cannot be read or claimed now, because etcd does not answer; it may answer later."""
+
+
 def refuse_above(above: int) -> None:
     """Raise ``InvalidInput`` if epochs cannot be raised above the generation id ``above``."""
     if not 0 <= above < LARGEST_EPOCH:
@@ -99,7 +103,7 @@ class Store(Protocol):
         """Claim the state: get the exclusive right to write it, until ``close`` or the end of the process.
 
         Returns False if another process has the claim; with ``wait``, waits for the claim instead. Raises
-        ``InvalidInput`` if the state cannot be written."""
+        ``InvalidInput`` if the state cannot be written, ``StateAway`` if that may change by itself."""
 
     @property
     def is_claimed(self) -> bool:
@@ -125,7 +129,7 @@ class Store(Protocol):
     def look(self) -> SavedState:
         """Return the state of the last commit, also while another controller has claimed it.
 
-        Raises ``InvalidInput`` if it cannot be read."""
+        Raises ``InvalidInput`` if it cannot be read, ``StateAway`` if that may change by itself."""
 
     def written(self) -> Written:
         """Return the records of the last commit, valid or not.

@@ -240,8 +240,16 @@ def test_tls_certificates_users_and_passwords_are_used(guarded: Guarded) -> None
     with pytest.raises(InvalidInput, match=r"authentication failed, .*; correct etcd\.user or etcd\.password_file"):
         store_of(guarded.configured()).load()
     guarded.password.write_text("secret")
-    with pytest.raises(InvalidInput, match="permission denied; give the user access to all keys"):
-        store_of(guarded.configured(prefix="/another/")).load()
+    theirs = Authority(guarded.password.parent, "theirs")
+    stranger = theirs.sign("controller")
+    for wrong, why in (
+        (guarded.configured(ca_certificates=theirs.certificate), "etcd's certificate must be signed by"),
+        (guarded.configured(certificate=stranger.certificate, private_key=stranger.private_key), "etcd must accept"),
+        (guarded.configured(prefix="/another/"), "permission denied; give the user access to all keys"),
+    ):
+        with pytest.raises(InvalidInput, match=why) as raised:
+            store_of(wrong).load()
+        assert raised.type is InvalidInput, "a standby waits after StateAway only"
     guarded.password.chmod(0o644)
     with pytest.raises(InvalidInput, match=r"etcd\.password_file: .*password"):
         store_of(guarded.configured())
