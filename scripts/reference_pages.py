@@ -27,7 +27,7 @@ from typer.core import TyperArgument
 from typer.main import get_command
 
 from controller.config import Config, reloaded_settings
-from offline.commands.scenario import FabricCommand
+from offline.commands.scenario import FabricCommand, OptionalFabricCommand
 from signalbox.cli import PANELS, app
 from signalbox.commands.connecting import AskingCommand
 from signalbox.commands.exit_status import ExitStatus
@@ -149,13 +149,14 @@ MOST_EXCEPTIONS = 3
 def divided(command: Any) -> tuple[dict[str, str], list[Any]]:
     """Return the groups of options in ``SHARED`` that a command takes, and its other parameters.
 
-    A group is returned with its form in headings: in brackets if all of its options are optional."""
+    A group is returned with its form in headings: in brackets if the command works without any of its options."""
     own = {(*param.opts, param.help): param for param in command.params if param.name != "help"}
     words, optional = {}, {key for key, param in own.items() if not param.required}
     for word, params in shared_options().items():
         keys = {(*each.opts, each.help) for each in params}
         if keys <= own.keys():
-            words[word] = f"[{word}]" if keys <= optional else word
+            needed = not keys <= optional or (word == "FABRIC" and not isinstance(command, OptionalFabricCommand))
+            words[word] = word if needed else f"[{word}]"
             own = {key: param for key, param in own.items() if key not in keys}
     return words, [*own.values()]
 

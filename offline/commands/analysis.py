@@ -1,6 +1,6 @@
-"""Commands ``signalbox what-if`` and ``signalbox explain``, for workload files and for the running controller.
+"""Commands ``signalbox what-if`` and ``signalbox explain``, for jobs in files and for the running controller.
 
-With ``--workload`` the commands analyse workload files and a description of a fabric themselves. Without this option
+With ``--workload`` or ``--jobs`` the commands analyse these jobs and a description of a fabric themselves. Without both
 they send a request to the controller, like the client's commands of the same names. In both cases
 ``signalbox/commands/analysis.py`` prints the result.
 """
@@ -67,11 +67,11 @@ def what_if(
 ) -> None:
     """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
 
-    With NAMEs: compute the effect of one failure, or one drain, of all named components. Without --workload the running
-    controller answers. Exit status 3: some flows have no path even before a failure."""
+    With NAMEs: compute the effect of one failure, or one drain, of all named components. Without --workload and --jobs
+    the running controller answers. Exit status 3: some flows have no path even before a failure."""
     options: FabricOptions | None = ctx.obj
     if names and (fail or options):
-        other = "--fail" if fail else "--workload; name its failures with --fail-spines and --fail-links"
+        other = "--fail" if fail else "--workload or --jobs; name failures with --fail-spines and --fail-links"
         raise typer.BadParameter(f"cannot be combined with {other}", param_hint="NAME")
     if options is None:
         _only_offline(time_limit=time_limit)
@@ -106,8 +106,7 @@ def explain(
     """Say whether the network slows a job: which link, shared with which jobs, and what routing can still gain.
 
     It also says whether counters confirm the announcement, and how many planning cycles better routes need. Without
-    --workload the running controller answers; with it JOB is a file's name without .txt. Exit status 3: some flows have
-    no path."""
+    --workload and --jobs the running controller answers. Exit status 3: some flows have no path."""
     options: FabricOptions | None = ctx.obj
     if options is None:
         _only_offline(scheme=scheme, time_limit=time_limit)
@@ -125,7 +124,7 @@ def explain(
 def _only_offline(**given: object) -> None:
     for name, value in given.items():
         if value is not None:
-            message = "needs a --workload; without one the running controller answers, with its own settings"
+            message = "needs --workload or --jobs; without them the running controller answers, with its own settings"
             raise typer.BadParameter(message, param_hint=f"--{name.replace('_', '-')}")
 
 

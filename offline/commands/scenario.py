@@ -6,7 +6,6 @@ A ``FabricCommand`` has these options before its own. The command finds them as 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
@@ -22,9 +21,8 @@ _app = typer.Typer(add_completion=False)
 _app.command()(FabricOptions)
 _FABRIC_OPTIONS: Any = typer.main.get_command(_app)
 """Command that has the shared options as its parameters."""
-_OPTIONAL_WORKLOAD: Any = copy(_FABRIC_OPTIONS.params[0])
-_OPTIONAL_WORKLOAD.required = False
-_OPTIONAL_WORKLOAD.show_default = "ask the running controller"
+_JOBS = ("workload", "jobs")
+"""Names of the options that give jobs."""
 
 
 class FabricCommand(TyperCommand):
@@ -52,16 +50,15 @@ class FabricCommand(TyperCommand):
 
 
 class OptionalFabricCommand(FabricCommand):
-    """``FabricCommand`` that asks the running controller if ``--workload`` is missing; ``ctx.obj`` is then None."""
-
-    shared: ClassVar[Sequence[Any]] = [_OPTIONAL_WORKLOAD, *_FABRIC_OPTIONS.params[1:]]
+    """``FabricCommand`` that asks the running controller if no jobs are given; ``ctx.obj`` is then None."""
 
     def options(self, given: dict[str, Any]) -> FabricOptions | None:
-        if given["workload"] is not None:
+        if any(given[name] is not None for name in _JOBS):
             return super().options(given)
         WrongUsage.refuse(
             FieldProblem(
-                option.opts[0], "needs a --workload; without one the running controller answers, about its own fabric"
+                option.opts[0],
+                "needs --workload or --jobs; without them the running controller answers, about its own fabric",
             )
             for option in self.shared
             if given[option.name] != option.default

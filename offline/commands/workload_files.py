@@ -1,8 +1,8 @@
 """Commands without controller, network or root rights: ``plan-file``, ``simulate`` and ``generate-workload``.
 
-The commands read workload files and a description of a fabric. ``simulate`` also takes options for the times of
-failures and repairs, and for the occasions at which the controller plans. The commands print tables for people, and
-JSON and CSV for programs. Exit status 3: some flows have no path, others have one.
+The commands read workload files or job specs, and a description of a fabric. ``simulate`` also takes options for the
+times of failures and repairs, and for the occasions at which the controller plans. The commands print tables for
+people, and JSON and CSV for programs. Exit status 3: some flows have no path, others have one.
 
 docs/reference/json-output.md describes the formats, docs/explanation/simulator.md the model of training. Importing the
 solver takes half a second, so modules that load it are imported where they are needed.
@@ -31,12 +31,11 @@ from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.output import AsJson, escape, show, waiting
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import Striping
-from signalbox.jobs.subflows import Pair
 from signalbox.live.shown import proven_over
 
 if TYPE_CHECKING:
     from controller.public.plans import Plan
-    from controller.public.problems import Problem
+    from controller.public.problems import FlowId, Problem
     from offline.scenarios.scenario import Names, Scenario
 
 MAX_UNROUTED_SHOWN = 10
@@ -85,7 +84,7 @@ def plan_file(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan the routes of a workload without a controller, and rate them. Exit status 3: some flows have no path."""
+    """Plan the routes of jobs without a controller, and rate them. Exit status 3: some flows have no path."""
     from controller.public.plans import answered
     from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import scenario
@@ -107,7 +106,7 @@ def plan_file(
     if proof:
         with waiting("looking for proofs"):
             plan = _write_proof(proof, known.names, problem, plan)
-    found = _plan_report(scheme, known, options.striping, problem, plan)
+    found = _plan_report(scheme, known, problem, plan)
     show(found, lambda: _summary(found, export), as_json)
     if found["unrouted"]:
         raise typer.Exit(ExitStatus.PARTLY)
@@ -214,7 +213,7 @@ def _trained(
             return simulate(stages, known.jobs, lambda problem: schemes[name](problem, limits), how, own)
 
     bound = slowdown_bounds(failed).fluid
-    return report(how, options.striping, bound, [(name, outcome_of(name)) for name in schemes])
+    return report(how, known.striping, bound, [(name, outcome_of(name)) for name in schemes])
 
 
 @commands.command("generate-workload")
@@ -251,22 +250,23 @@ def generate_workload(
 # ---- reports for programs (docs/reference/json-output.md)
 
 
-def _plan_report(scheme: str, known: Scenario, striping: Striping, problem: Problem, plan: Plan) -> dict[str, Any]:
+def _plan_report(scheme: str, known: Scenario, problem: Problem, plan: Plan) -> dict[str, Any]:
     """Return a plan as plain data. ``ecmp_slowdown`` is None when the plan has no ECMP draws."""
     slowdowns = {job: _rounded(slowdown) for job, slowdown in plan.job_slowdown.items()}
     unrouted = set(plan.unrouted)
     stopped = [flow for flow in problem.flows if flow.id in unrouted and not flow.id.subflow]
-    subflows = Counter[Pair]()
+    subflows: Counter[FlowId] = Counter()
     for flow, route in plan.routes.items():
-        subflows[flow.pair] += len(route)
+        subflows[flow.joined] += len(route)
+    by_share = {job.id for job in known.jobs if job.striping is Striping.BY_SHARE}
     ecmp = plan.ecmp
     return {
         "scheme": scheme,
-        "striping": striping.value,
-        "flows": len({flow.id.pair for flow in problem.flows}),
+        "striping": known.striping,
+        "flows": len({flow.id.joined for flow in problem.flows}),
         "subflows": plan.subflows,
         "max_subflows_of_a_flow": max(subflows.values(), default=0),
-        "if_paced": striping is Striping.BY_SHARE and plan.subflows > len(plan.routes),
+        "if_paced": any(of.job_id in by_share and len(plan.routes.get(of.id, ())) > 1 for of in problem.flows),
         "max_slowdown": _rounded(plan.max_slowdown),
         "bound": _rounded(plan.bound),
         "fluid_bound": _rounded(plan.fluid_bound),
@@ -285,6 +285,7 @@ def _plan_report(scheme: str, known: Scenario, striping: Striping, problem: Prob
             "total": plan.times.total_ms,
         },
         "job_slowdown": slowdowns,
+        "sorted_slowdowns": [*map(_rounded, plan.sorted_slowdowns)],
         "mean_job_slowdown": _rounded(fmean(slowdowns.values())) if slowdowns else 1.0,
         "max_job_slowdown": _rounded(plan.max_slowdown),
         "ecmp_slowdown": {"mean": _rounded(ecmp.mean), "p95": _rounded(ecmp.p95)} if ecmp else None,

@@ -54,11 +54,18 @@ failure_option = partial(typer.Option, rich_help_panel="Failures")
 class FabricOptions:
     """Options that the offline commands share, in the order of their help.
 
+    - ``workload``, ``jobs``: at least one of them is given.
     - ``graph``: a file (``graph_file``) with its own rates; it replaces ``fabric``.
     - ``link_gbps``: rate of NICs, and of fabric links unless ``uplink_gbps`` is given.
     - ``fail_spines``: numbers or names."""
 
-    workload: Annotated[Path, typer.Option(help="Folder of workload files, one per job.", metavar="DIR")]
+    workload: Annotated[
+        Path | None,
+        typer.Option(help="Folder of workload files, one per job; --jobs may replace or complement it.", metavar="DIR"),
+    ] = None
+    jobs: Annotated[
+        Path | None, typer.Option(help="File of job specs, or folder of such files.", metavar="FILE|DIR")
+    ] = None
     fabric: Annotated[FabricKind, _fabric_option(help="Kind of fabric that the sizes describe.")] = (
         FabricKind.LEAF_SPINE
     )
@@ -88,10 +95,12 @@ class FabricOptions:
         int,
         failure_option(min=0, help="Number of further cables that fail, drawn at random (--seed)."),
     ] = 0
-    max_subflows: Annotated[int, typer.Option(min=1, help="Largest number of subflows per flow; 1: whole flows.")] = 1
-    striping: Annotated[Striping, typer.Option(help="How a sender divides the bytes of a flow over its subflows.")] = (
-        Striping.BY_SHARE
-    )
+    max_subflows: Annotated[
+        int, typer.Option(min=1, help="Largest number of subflows per flow of a workload; 1: whole flows.")
+    ] = 1
+    striping: Annotated[
+        Striping, typer.Option(help="How a sender of a workload divides the bytes of a flow over its subflows.")
+    ] = Striping.BY_SHARE
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of failures, hashes and searches.")
     ] = 1

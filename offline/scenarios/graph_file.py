@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv4Address
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -53,8 +55,23 @@ class _Graph(BaseModel):
 
 
 def graph_file(path: Path) -> Fabric:
-    """Return the fabric of a graph file. Raises the errors of ``graph_topology``."""
-    return fabric_of(graph_topology(path))
+    """Return the fabric of a graph file. Raises the errors of ``graph_topology``.
+
+    If the ids of all hosts are IPv4 addresses, the hosts have these addresses instead of those of ``OFFLINE``."""
+    graph = _read(path)
+    topology = _topology(graph)
+    ids = [node.id for node in graph.nodes if node.kind == "host"]
+    if all(map(_is_address, ids)):
+        hosts = tuple(host._replace(ip=ip) for host, ip in zip(topology.hosts, ids, strict=True))
+        topology = replace(topology, hosts=hosts)
+    return fabric_of(topology)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return str(IPv4Address(text)) == text
+    except ValueError:
+        return False
 
 
 def graph_topology(path: Path) -> Topology:
@@ -62,12 +79,20 @@ def graph_topology(path: Path) -> Topology:
 
     Raises ``InvalidInput`` with every wrong element (``fabric.json: edges[3].capacity_gbps``), and ``OSError`` when the
     file cannot be read."""
+    return _topology(_read(path))
+
+
+def _read(path: Path) -> _Graph:
     try:
         graph = _Graph.model_validate_json(read_bytes(path))
     except ValidationError as error:
         raise InvalidInput(field_problems(error, _Graph)).within(called(path)) from None
     if problems := tuple(chain(_faults(graph), _wrong_circuits(graph) if graph.directed else ())):
         raise InvalidInput(problems).within(path)
+    return graph
+
+
+def _topology(graph: _Graph) -> Topology:
     names = [node.id for node in graph.nodes if node.kind == "switch"]
     number = {name: n for n, name in enumerate(names)}
     cables = [

@@ -41,8 +41,10 @@ from offline.scenarios.fabrics import (
     without_random_links,
 )
 from offline.scenarios.graph_file import graph_file
+from offline.scenarios.job_files import read_jobs
 from offline.scenarios.workloads import Numbering, WorkloadJob, read_workload
 from signalbox.errors import FieldProblem
+from signalbox.jobs.spec import Striping
 
 Switches = frozenset[Dpid]
 
@@ -128,7 +130,14 @@ class Scenario:
     fabric: Fabric
     """Fabric after the failures."""
     jobs: tuple[WorkloadJob, ...]
+    """Jobs of the workload, then those of the job specs."""
     names: Names
+
+    @property
+    def striping(self) -> Striping | None:
+        """Striping of all jobs; None if they differ."""
+        stripings = {job.striping for job in self.jobs}
+        return stripings.pop() if len(stripings) == 1 else None
 
     def problem(self, routes: Routes = MappingProxyType({}), path_stretch: int = 0) -> Problem:
         """Return the planner's input, with flows in the order of the files; see ``problem_of``."""
@@ -153,7 +162,13 @@ def scenario(options: FabricOptions) -> Scenario:
     read."""
     intact = build_fabric(options)
     fabric = fail(intact, options)
-    jobs = read_workload(options.workload, intact, options.max_subflows, options.striping)
+    if options.workload is None and options.jobs is None:
+        raise WrongUsage.of("--workload", "is missing: give --workload, --jobs or both")
+    jobs: tuple[WorkloadJob, ...] = ()
+    if options.workload is not None:
+        jobs = read_workload(options.workload, intact, options.max_subflows, options.striping)
+    if options.jobs is not None:
+        jobs += read_jobs(options.jobs, intact, jobs)
     return Scenario(intact, fabric, jobs, Names(intact))
 
 

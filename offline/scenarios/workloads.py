@@ -1,7 +1,7 @@
 """Training jobs with whole iterations, and workload files of "Routing for Large ML Models" (arXiv 2503.05324).
 
-Workload files, a generator or a job spec (``announced``) describe a job. The planner plans it like an announced job,
-and ``simulator`` trains it: computing as well as communication.
+Workload files, a generator or a job spec (``announced``, ``job_files``) describe a job. The planner plans it like an
+announced job, and ``simulator`` trains it: computing as well as communication.
 
 A workload is a folder of ``JOB.txt`` files, one per job, which use node numbers of a fabric. A line has the numbers of
 a ``Line``, one per flow; lines that start with ``#`` are headers. The n lines with the same ``stage_index`` are one
@@ -25,7 +25,7 @@ from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.files import read_bytes
 from signalbox.jobs.collectives import VirtualLink, virtual_links
 from signalbox.jobs.spec import JobId, JobSpec, Striping, Transport
-from signalbox.jobs.subflows import Dividing, Pair
+from signalbox.jobs.subflows import Connection, Dividing, Pair
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,15 @@ class WorkloadJob:
 
     Rings of one part run at once, and parts run one after the other. An all-to-all, and any other traffic without
     rings, is modelled as a ring of one step in a part of its own."""
+    owner: str = ""
+    """Id of the job if it reports its connections, else empty. It then counts as having ``max_subflows`` connections
+    on each pair."""
 
     @cached_property
     def dividing(self) -> Dividing:
-        return Dividing(self.max_subflows, self.striping)
+        connections = tuple(Connection(port, 0) for port in range(self.max_subflows))
+        reported = dict.fromkeys(self.pairs, connections) if self.owner else {}
+        return Dividing(self.max_subflows, self.striping, self.owner, reported)
 
     @cached_property
     def pairs(self) -> frozenset[Pair]:
@@ -89,8 +94,10 @@ def announced(spec: JobSpec, fabric: Fabric, compute_s: float = 0.0) -> Workload
         ideal_s=ideal_communication_s(links, {ip: host.nic_bps for ip, host in fabric.hosts.items()}),
         max_subflows=spec.max_subflows,
         striping=spec.striping,
+        transport=spec.transport,
         steps=(1,) * len(phases),
         parts=tuple(range(len(phases))),
+        owner=spec.job_id if spec.reports_connections else "",
     )
 
 

@@ -11,18 +11,18 @@ from signalbox.jobs.spec import Striping
 
 
 def report(
-    options: Options, striping: Striping, bound: float, outcomes: Sequence[tuple[str, Outcome]]
+    options: Options, striping: Striping | None, bound: float, outcomes: Sequence[tuple[str, Outcome]]
 ) -> dict[str, Any]:
     """Return a simulation as plain data; its fields are an interface (docs/reference/json-output.md).
 
-    - ``striping``: striping of all jobs.
+    - ``striping``: striping of all jobs; None if they differ.
     - ``bound``: lower bound of the worst job's slowdown, for any splitting of flows.
     - ``outcomes``: outcome of each scheme, with its name."""
     return {
         "iterations": options.iterations,
         "random_starts_s": options.random_starts_s,
         "replan": options.replan.value,
-        "striping": striping.value,
+        "striping": striping,
         "sharing": options.sharing.value,
         "lose_sent": options.lose_sent,
         "max_moves": options.max_moves,

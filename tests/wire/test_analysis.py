@@ -154,11 +154,11 @@ def test_what_cannot_be_explained_is_an_error(address: str, signalbox: Signalbox
         assert signalbox("explain", job)[::2] == (status, f"error: {message}\n")
 
 
-def test_options_of_offline_analyses_need_a_workload(signalbox: Signalbox) -> None:
+def test_options_of_offline_analyses_need_jobs_in_files(signalbox: Signalbox) -> None:
     for option in (("--scheme", "ecmp"), ("--time-limit", "3"), ("--leaves", "4")):
         status, _, err = signalbox("explain", "a", *option)
         assert status == 2
-        assert "needs a --workload" in " ".join(err.split())
+        assert "needs --workload or --jobs" in " ".join(err.split())
 
 
 @contextmanager

@@ -22,8 +22,8 @@ FABRIC = ("--leaves", str(LEAVES), "--spines", str(SPINES), "--hosts-per-leaf", 
 JSON_KEYS = (
     "scheme", "striping", "flows", "subflows", "max_subflows_of_a_flow", "if_paced", "max_slowdown", "bound",
     "fluid_bound", "integer_bound", "gap", "slowdowns_proven", "slowdowns_proven_listed", "candidates_listed",
-    "path_stretch", "certificate", "cut_short", "plan_ms", "job_slowdown", "mean_job_slowdown", "max_job_slowdown",
-    "ecmp_slowdown", "unrouted", "job_unrouted",
+    "path_stretch", "certificate", "cut_short", "plan_ms", "job_slowdown", "sorted_slowdowns",
+    "mean_job_slowdown", "max_job_slowdown", "ecmp_slowdown", "unrouted", "job_unrouted",
 )  # fmt: skip
 
 
@@ -105,6 +105,7 @@ def test_the_plan_that_is_written_is_the_plan_that_is_reported(
     assert max(map(len, shares.values())) == found["max_subflows_of_a_flow"] <= 2
     assert job_slowdowns(written) == pytest.approx(found["job_slowdown"])
     worst = max(found["job_slowdown"].values())
+    assert found["sorted_slowdowns"] == sorted(found["job_slowdown"].values(), reverse=True)
     assert worst == found["max_slowdown"] == found["max_job_slowdown"] == pytest.approx(slowdown)
     assert found["fluid_bound"] == pytest.approx(bound)
     assert found["bound"] == pytest.approx(slowdown)
@@ -245,7 +246,7 @@ def test_wrong_lines_are_errors_with_file_and_line(signalbox: Signalbox, workloa
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ((*FABRIC,), "--workload"),
+        ((*FABRIC,), "--workload: is missing: give --workload, --jobs or both"),
         ((*FABRIC, "--k", "4", "--workload", "x"), "--k: does not apply"),
         ((*FABRIC, "--workload", "x", "--scheme", "best"), "there is no scheme 'best'"),
         ((*FABRIC, "--workload", "x", "--fail-spines", "1,,2"), "empty item"),

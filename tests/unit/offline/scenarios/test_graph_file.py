@@ -57,6 +57,16 @@ def test_switches_and_hosts_are_numbered_as_in_the_file(tmp_path: Path, edges: s
     assert between == [[100e9, 40e9], [100e9, 40e9]]
 
 
+def test_ids_of_hosts_that_are_addresses_are_their_addresses(tmp_path: Path) -> None:
+    some = nx.relabel_nodes(graph(), {"fast": "192.168.1.9"})
+    assert [*graph_file(write(tmp_path, nx.node_link_data(some, edges="edges"))).hosts] == ["10.0.1.1", "10.0.0.1"]
+    every = nx.relabel_nodes(some, {9: "192.168.1.4"})
+    assert [*graph_file(write(tmp_path, nx.node_link_data(every, edges="edges"))).hosts] == [
+        "192.168.1.9",
+        "192.168.1.4",
+    ]
+
+
 @pytest.mark.parametrize(
     ("where", "value", "problem"),
     [
