@@ -39,11 +39,10 @@ Key = TypeVar("Key")
 
 MANY_AT_LEAST = 5
 MANY_FRACTION = 0.25
-"""Thresholds from which missing switches raise one common alarm instead of an alarm per switch.
+"""Thresholds above which missing switches raise one common alarm instead of an alarm per switch.
 
-At least ``MANY_AT_LEAST`` switches must be missing, and more than ``MANY_FRACTION`` of all expected switches or of the
-expected switches of one role. This happens if the inventory describes another fabric, or if the control network is
-cut."""
+At least ``MANY_AT_LEAST`` switches must be missing, and more than ``MANY_FRACTION`` of all expected switches or of
+those with one role. This happens if the inventory describes another fabric, or if the control network is cut."""
 
 MOST_PORTS_OF_SWITCH, MOST_PORTS = 16, 256
 """Largest number of alarms of one kind about ports, for one switch and for all switches."""
@@ -56,7 +55,7 @@ _LLDP_KINDS: Mapping[PacketRefusal, AlarmKind] = {
 }
 """Kind of alarm for each reason why the controller refuses an LLDP packet.
 
-Other reasons raise no alarm: LLDP of hosts, and of ports that go down, is common."""
+LLDP of hosts, and of ports that go down, is common, so it raises no alarm."""
 
 
 def demand_alarm(job_id: JobId, demand: JobDemand) -> Alarm | None:
@@ -121,7 +120,6 @@ def _switch_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
 
 
 def _full_tables(s: State, fabric: Fabric) -> Iterator[Alarm]:
-    """Yield an alarm for each nearly full table of a connected switch."""
     for dpid, use, refused in s.tables.nearly_full((rule[0], why) for rule, why in s.sync.refused.items()):
         if dpid in fabric.switches:
             name = fabric.name(dpid)
@@ -131,14 +129,12 @@ def _full_tables(s: State, fabric: Fabric) -> Iterator[Alarm]:
 
 
 def _refused_connections(s: State, now: float) -> Iterator[Alarm]:
-    """Yield an alarm for each reason why the controller has refused connections lately."""
     for reason, (peer, last_at) in s.refusals.last_connections.items():
         if now < last_at + CONNECTIONS_RECENT_S:
             yield Alarm(AlarmKind.CONNECTIONS_REFUSED, reason, {"peer": peer})
 
 
 def _stale_counters(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
-    """Yield an alarm for each connected switch whose counters have not been read for too long."""
     oldest = now - s.counters.stale_after_s
     for dpid, read in s.counters.read.items():
         if min(read) < oldest and dpid in fabric.switches:
@@ -146,17 +142,16 @@ def _stale_counters(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
 
 
 def _port_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
-    """Yield the alarms about ports of connected switches."""
     for reason, kind in _LLDP_KINDS.items():
-        for at in _some(_recent(s.refusals.packets[reason], now - PACKETS_RECENT_S), fabric):
+        for at in _limited(_recent(s.refusals.packets[reason], now - PACKETS_RECENT_S), fabric):
             yield Alarm(kind, fabric.port_name(at))
     dropping = (at for at, drops in s.counters.drops.items() if drops.packets and port_exists(fabric, at))
-    for at in _some(dropping, fabric):
+    for at in _limited(dropping, fabric):
         _, packets, seconds = s.counters.drops[at]
         port_kind = "port" if LinkId(*at) in fabric.links else "host port"
         facts = {"port_kind": port_kind, "packets": packets, "seconds": seconds}
         yield Alarm(AlarmKind.PUNT_LIMIT_EXCEEDED, fabric.port_name(at), facts)
-    for at in _some(_recent(s.hosts.claims.refused, now - CLAIMS_RECENT_S), fabric):
+    for at in _limited(_recent(s.hosts.claims.refused, now - CLAIMS_RECENT_S), fabric):
         yield Alarm(AlarmKind.ADDRESSES_CLAIMED, fabric.port_name(at))
 
 
@@ -164,8 +159,8 @@ def _recent(counts: PortCounts, since: float) -> Iterator[PortRef]:
     return (at for at, last_at in counts.last.items() if last_at > since)
 
 
-def _some(ports: Iterable[PortRef], fabric: Fabric) -> list[PortRef]:
-    """Return a limited number of the ports for alarms of one kind; a switch may report problems of all its ports."""
+def _limited(ports: Iterable[PortRef], fabric: Fabric) -> list[PortRef]:
+    """Return at most ``MOST_PORTS`` of the ports, and at most ``MOST_PORTS_OF_SWITCH`` of one switch."""
     of_switch = Counter[Dpid]()
     some = list[PortRef]()
     for at in ports:
@@ -239,8 +234,8 @@ def _are_many(missed: Missed) -> bool:
 KEEP_STARTS_S = 60.0
 """Seconds after a restart in which an alarm that is raised again keeps its start time from before the restart.
 
-The seconds count from the end of the wait for missing parts of the fabric (``KnownParts``). Some alarms are raised
-late: counters, for example, are stale only after they have not been read for a while."""
+The seconds begin when all known parts of the fabric are back, or when the controller stops waiting for them. Some
+alarms are raised late: counters are stale only after they have not been read for a while."""
 
 
 class AlarmTimes:
@@ -297,7 +292,6 @@ class AlarmTimes:
 
 
 def _silence(key: AlarmKey, silences: Mapping[SilenceKey, Silence]) -> Silence | None:
-    """Return the silence of this alarm, else the silence that applies to all alarms of its kind."""
     return silences.get(key) or silences.get((key[0], ""))
 
 

@@ -45,12 +45,11 @@ class Drained(NamedTuple):
 
 @dataclass(slots=True)
 class _Progress:
-    """Progress of one drained part on which no flow is routed."""
+    """Progress of one drained part that no route uses."""
 
     quiet: dict[PortRef, bool] = field(default_factory=dict)
-    """Ports that send no packets to the part. The value of a port is False once its switch has disconnected."""
+    """Ports that send no packets to the part; False for a port whose switch has disconnected."""
     empty_at: float | None = None
-    """Time since which all ports have been quiet; None while any port is not quiet."""
     waits_for: tuple[str, ...] = ()
     """Obstacles to pulling the part, in words."""
 
@@ -58,7 +57,7 @@ class _Progress:
         """Record the obstacles to pulling the part.
 
         The part counts as empty from the first call without obstacles until the next call with obstacles."""
-        self.waits_for = _some(names)
+        self.waits_for = _first_names(names)
         self.empty_at = None if names else now if self.empty_at is None else self.empty_at
 
     def note_quiet(self, src: PortRef, is_read: bool) -> None:
@@ -68,7 +67,6 @@ class _Progress:
         self.quiet[src] = is_read
 
     def note_sending(self, src: PortRef) -> None:
-        """Record that a port may send to the part."""
         self.quiet.pop(src, None)
 
 
@@ -76,11 +74,10 @@ class _Surroundings(NamedTuple):
     """Forwarding state of the switches at the other ends of the cables of drained parts."""
 
     sending: frozenset[PortRef] = frozenset()
-    """Ports that may send to a drained part, according to the installed rules and the rules to be installed."""
+    """Ports that may send to a drained part, under the installed rules or the rules to be installed."""
     fed: frozenset[Dpid] = frozenset()
     """Switches that packets may enter, from ports in ``sending`` or from hosts."""
     refused: Mapping[Dpid, int] = Counter()
-    """Number of rules that each switch refuses."""
 
 
 class Draining:
@@ -118,7 +115,7 @@ class Draining:
         self._progress = {}
 
     def _surroundings(self, drained: Drained, fabric: Fabric) -> _Surroundings:
-        """Return the forwarding state of the neighbours; empty if all their ports to drained parts are quiet."""
+        """Return the forwarding state of the neighbours; empty if none of their ports sends to a drained part."""
         if all(of.quiet.get(one.src) for name, of in self._progress.items() for one in drained.parts[name].senders):
             return _Surroundings()
         senders = {sender for part in drained.parts.values() for sender in part.senders}
@@ -133,7 +130,7 @@ class Draining:
             if (
                 one.src.port in ports[one.src.dpid] | changing[one.src.dpid]
                 if one.src.dpid in ports
-                else not (one.src.dpid in switches or _is_dark(fabric, one.dst))
+                else not (one.src.dpid in switches or _is_known_down(fabric, one.dst))
             )
         }
         fed = {one.dst.dpid for one in sending} | {host.at.dpid for host in fabric.hosts.values()}
@@ -202,7 +199,7 @@ class Draining:
         late = [link.dpid for link in sorted(measured) if self._is_late(link, of.empty_at)]
         if late:
             names = dict.fromkeys(f"{fabric.name(dpid)} (counters)" for dpid in late)
-            return replace(found, state="measuring", waits_for=_some(names))
+            return replace(found, state="measuring", waits_for=_first_names(names))
         counted = self._load.counted_since(measured, of.empty_at)
         assert counted, "each measured link has two samples"
         seconds, most_bytes = counted
@@ -211,19 +208,16 @@ class Draining:
         return DrainStatus(name, drain.since, state, 0, len(links), 8 * most_bytes / seconds)
 
     def _is_late(self, link: LinkId, empty_at: float) -> bool:
-        """Return whether the link's counter is stale, or has been read less than twice since the part became empty."""
         read = self._counters.read.get(link.dpid)
         if read is None or read.ports < self._now - self._counters.stale_after_s:
             return True
         return self._load.counted_since([link], empty_at) is None
 
 
-def _is_dark(fabric: Fabric, at: PortRef) -> bool:
-    """Return whether the port is known to be down, so that no packet can arrive there."""
+def _is_known_down(fabric: Fabric, at: PortRef) -> bool:
     return at.dpid in fabric.switches and not is_up(fabric.switches, at)
 
 
-def _some(names: Mapping[str, None]) -> tuple[str, ...]:
-    """Return the first ``MAX_NAMED`` names and, if there are more names, a text with the number of the rest."""
+def _first_names(names: Mapping[str, None]) -> tuple[str, ...]:
     found = tuple(names)
     return (*found[:MAX_NAMED], f"{len(found) - MAX_NAMED} more") if len(found) > MAX_NAMED else found

@@ -162,12 +162,10 @@ class Intake:
         return when_quiet(Work.RULES, now, LINKS_QUIET_S) | when_quiet(Work.PLAN, now, quiet_s)
 
     def _changed(self, now: float) -> Effects:
-        """Return the effects of a changed network: rules are due at once, and a plan after a time without changes."""
         self._state.topology.take_news()
         return at_once(Work.RULES) | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     def _jobs_changed(self, now: float) -> Effects:
-        """Return the effects of changed jobs: rules are due soon (``JOBS_REST_S``), a plan after quiet time."""
         return self._rules_changed() | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     def _rules_changed(self) -> Effects:
@@ -176,7 +174,9 @@ class Intake:
     # ---- requests of the API
 
     def _request(self, message: Request, now: float) -> Effects:
-        """Carry out a request and return the effects. Raises ``SignalboxError`` and then changes nothing."""
+        """Carry out a request and return the effects.
+
+        Raises ``SignalboxError`` and then changes nothing."""
         s = self._state
         match message:
             case RegisterJob():
@@ -227,7 +227,7 @@ class Intake:
         return at_once(Work.SAVE)
 
     def _refuse(self, message: Request, error: SignalboxError) -> Effects:
-        """Return the reply with the error. It waits while changes of other requests are not on disk.
+        """Return the reply with the error, which waits for changes of other requests that are not on disk.
 
         Such a change may be the reason for the error, and may still be undone."""
         commits = self._state.commits
@@ -237,7 +237,6 @@ class Intake:
         return at_once(Work.SAVE)
 
     def _not_saved(self, why: str, now: float) -> Effects:
-        """Undo and refuse the requests that waited for a failed commit."""
         s, mode, held = self._state, self._state.mode, self._state.commits.has_waiting
         replies = s.commits.failed(why, now)
         if not held:
@@ -248,13 +247,14 @@ class Intake:
         return self._jobs_changed(now) | commands(*replies)
 
     def _arrange(self, job: Job, arrangement: Arrangement, now: float) -> Effects:
-        """Apply the arrangement of the extension to the job. Raises the errors of ``JobRegistry.arrange``."""
+        """Apply the arrangement of the extension to the job.
+
+        Raises the errors of ``JobRegistry.arrange``."""
         self._state.jobs.arrange(job, arrangement)
         self._release_routes(now)
         return self._jobs_changed(now) | at_once(Work.SAVE)
 
     def _release_routes(self, now: float) -> None:
-        """Release the routes of removed jobs, pairs of hosts, and connections."""
         s = self._state
         s.demand.follow(s.jobs.jobs, now)
         s.routes.release(self._derived.jobs())
@@ -332,8 +332,8 @@ class Intake:
     ) -> Effects:
         """Reply when the change is on disk.
 
-        The reply to a request that changes nothing waits too, because the state that it confirms may not be on disk
-        yet. ``before``: the jobs before the request. ``end``: end of a registration, to be marked as final. ``begun``:
+        A request that changes nothing also waits, because the state that it confirms may not be on disk yet.
+        ``before``: the jobs before the request. ``end``: end of a registration, to be marked as final. ``begun``:
         job of a new registration, whose lease is to be started."""
         s = self._state
 
@@ -368,9 +368,7 @@ class Intake:
         return at_once(Work.RULES, Work.PLAN, Work.SAVE)
 
     def _places_of_hosts(self, down: Mapping[PartKey, Part]) -> Mapping[str, Dpid]:
-        """Return the switch of each host that jobs or the inventory file name.
-
-        For a host that is down, this is the switch where the host was seen last."""
+        """Return the switch of each host that jobs or the inventory file name; if it is down, its last switch."""
         hosts, found = self._state.fabric.hosts, {}
         for key in self._derived.named_hosts():
             if key.id in hosts:
@@ -412,7 +410,7 @@ class Intake:
                 s.sync.switch_left(dpid)
                 s.counters.switch_left(dpid)
                 s.tables.switch_left(dpid)
-                return self._begin_adoption(now) if s.departures.switch_left(dpid, s.fabric, now) else NO_EFFECTS
+                return self._adopt_installed_rules(now) if s.departures.switch_left(dpid, s.fabric, now) else NO_EFFECTS
             case PortChanged(dpid, port, removed):
                 if removed:
                     s.counters.port_removed(PortRef(dpid, port.number))
@@ -472,10 +470,9 @@ class Intake:
         late = s.adoption.rules_read(dpid, rules, now) and not s.phases.adopting
         for ip, at in installed_hosts({dpid: rules}):
             s.hosts.adopt(ip, at)
-        return self._changed(now) | (self._begin_adoption(now) if late else NO_EFFECTS)
+        return self._changed(now) | (self._adopt_installed_rules(now) if late else NO_EFFECTS)
 
-    def _begin_adoption(self, now: float) -> Effects:
-        """Begin to adopt the installed rules, which now take precedence over the state of the controller."""
+    def _adopt_installed_rules(self, now: float) -> Effects:
         self._state.adoption.begin(now)
         self._state.phases.transition(Input.ADOPTION_NEEDED, now)
         return at_once(Work.RULES)
@@ -540,18 +537,17 @@ class Intake:
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
 
     def _evaluate_counters(self, now: float) -> Effects:
-        """Evaluate the counters when all switches have been read; the measured loads may start a plan."""
         s, d = self._state, self._derived
         if not s.counters.round_over(now):
             return NO_EFFECTS
         halfway = s.counters.is_halfway
         s.load.forget(d.ports())
         s.load.update(now, d.nominal_bps())
-        look_again = not halfway and s.load_events.look_again(self._senders())
+        look_again = not halfway and s.load_events.look_again(self._links_of_unannounced_traffic())
         s.counters.evaluated(now)
         effects = commands(PollHalfway()) if look_again else NO_EFFECTS
         if not halfway:
-            judge = partial(s.demand.update, self._suspicious(), without_path=d.without_path())
+            judge = partial(s.demand.update, self._hosts_with_unannounced_traffic(), without_path=d.without_path())
             effects |= self._judge_demand(now, judge)
         uncounted = d.uncounted_links() if s.load.beyond or s.recent.held else NO_USES
         between = {link: bps for link, bps in d.background().items() if link in s.fabric.links}
@@ -565,18 +561,17 @@ class Intake:
         return effects
 
     def _follow_parts(self, now: float, at: float) -> Effects:
-        """Record the parts of the fabric that are up, and save parts soon if they have changed."""
         self._state.parts.follow(self._state.fabric, now, at)
         before, self._saved_parts = self._saved_parts, self._derived.saved_parts()
         return NO_EFFECTS if self._saved_parts is before else when_quiet(Work.SAVE, now, PARTS_QUIET_S)
 
-    def _senders(self) -> frozenset[LinkId]:
+    def _links_of_unannounced_traffic(self) -> frozenset[LinkId]:
         """Return the links on which hosts send more bytes than counting rules count."""
         return frozenset(link for link in self._derived.background() if link.direction == "in")
 
-    def _suspicious(self) -> frozenset[str]:
+    def _hosts_with_unannounced_traffic(self) -> frozenset[str]:
         """Return the addresses of hosts that send more bytes than their jobs announced."""
-        busy = {link.at for link in self._senders()}
+        busy = {link.at for link in self._links_of_unannounced_traffic()}
         hosts = self._state.fabric.hosts
         return frozenset(ip for ip, host in hosts.items() if host.at in busy) if busy else frozenset()
 
@@ -599,7 +594,6 @@ class Intake:
         return changed | at_once(Work.SAVE) if self._derived.measured() != s.commits.latest.measured else changed
 
     def _adopt_if_complete(self, now: float) -> Effects:
-        """Once the adoption is complete, take the installed routes as the running routes."""
         s = self._state
         if s.departures.waiting or not s.sync.installed:
             return NO_EFFECTS

@@ -104,7 +104,6 @@ class JobStatuses:
 
 
 def _routes(job: Job, confirmed: Mapping[FlowId, Route]) -> Mapping[FlowId, Route | None]:
-    """Return the route of every flow of the job; None for a flow without a confirmed route."""
     owner, pairs = job.dividing.owner, job.virtual_links.in_phases
     if not confirmed:
         return dict.fromkeys([FlowId(src, dst, owner) for src, dst in pairs])
@@ -112,13 +111,14 @@ def _routes(job: Job, confirmed: Mapping[FlowId, Route]) -> Mapping[FlowId, Rout
 
 
 def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
-    """Return the ideal time of each phase of the job's traffic, in seconds, by phase."""
     nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
     return ideal_time_s(job.sending, nic_bps, job.overhead)
 
 
 def _efficiency(times_s: Mapping[int, float], slowdown: float, of_phase: Mapping[int, float]) -> float:
-    """Return the ideal time divided by the time that the slowdowns predict. ``times_s``: ideal time by phase."""
+    """Return the ideal time divided by the time that the slowdowns predict.
+
+    ``times_s``: ideal time by phase."""
     ideal_s = sum(times_s.values())
     allowed_s = sum(of_phase.get(p, 1.0) * s for p, s in times_s.items()) if of_phase else slowdown * ideal_s
     return ideal_s / allowed_s if allowed_s else 0.0

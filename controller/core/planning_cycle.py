@@ -75,8 +75,8 @@ class LoadEvents:
     def look_again(self, senders: frozenset[LinkId]) -> bool:
         """Return whether counters should be read again soon, because ``senders`` has a new link.
 
-        ``senders``: links on which hosts send more bytes than counting rules count. If such traffic has begun since the
-        last but one reading, its measured rate is too low. Called once per regular reading."""
+        ``senders``: links on which hosts send more bytes than counting rules count. The first reading after such
+        traffic has begun measures too low a rate. Called once per regular reading."""
         before, self._senders = self._senders, senders
         return not senders <= before
 
@@ -141,7 +141,7 @@ def _links_of_flows(
     jobs: Mapping[JobId, Job],
     hosts: Mapping[str, Host],
 ) -> frozenset[LinkId]:
-    """Return the links that flows of jobs use: links of their routes, and links of their hosts."""
+    """Return the links of routes and of hosts that flows of these jobs use."""
     others = {link for link in links if link not in routed}
     at = {ip: host.at for ip, host in hosts.items() if {host.uplink, host.downlink} & others} if others else {}
     used = {ip for job in jobs.values() for ip in at.keys() & job.virtual_links.addresses} if at else set[str]()
@@ -362,7 +362,6 @@ class PlanningCycle:
         self.repair = None
 
     def _take_repair(self, planned: Planned) -> None:
-        """Adopt a repair at once; the planner compares the next plan with it."""
         if planned.repaired and self._lost:
             self.repair = Repair(planned.repaired, planned.plan.times.total_ms)
             self.repairs_total += 1
@@ -390,7 +389,7 @@ class PlanningCycle:
 
 
 def _holds(running: Routes, planned: Routes) -> bool:
-    """Return whether the running routes are the planned ones. Flows inside a leaf, which have no pins, do not count."""
+    """Return whether the running routes are the planned ones, apart from flows inside a leaf, which have no pins."""
     return all(
         was == route or (was is None and route is not None and not any(path for path, _ in route))
         for _, was, route in differing(running, planned)

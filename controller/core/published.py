@@ -111,7 +111,9 @@ def status(s: State, d: Derived, extension: Extension, alarms: AlarmTimes, rules
 def _switches(
     sync: SwitchSync, fabric: Fabric, tables: Mapping[Dpid, tuple[TableUse, ...]], late: frozenset[Dpid]
 ) -> dict[Dpid, SwitchStatus]:
-    """Return the status of each connected switch. ``late``: switches whose wanted rules are not derived yet."""
+    """Return the status of each connected switch.
+
+    ``late``: switches whose wanted rules are not derived yet."""
     foreign = sync.foreign
     refusing = {dpid for dpid, _ in sync.refused} | late
     return {
@@ -160,7 +162,6 @@ def refuse_while_adopting(s: State) -> None:
 
 
 def _refuse_unknown_routes(s: State, d: Derived) -> None:
-    """Raise ``NotKnownYet`` when some running route is not known."""
     routes, confirmed = s.routes.routes, d.confirmed().routes
     for job_id in sorted(d.missing().keys() & confirmed.keys()):
         text = f"job '{job_id}' waits for hosts, but switches hold routes of the job; their traffic is not known"

@@ -78,7 +78,7 @@ class _WaitingRequest(NamedTuple):
 
 
 class Commits:
-    """Requests that wait until they are on disk, and the state of the commits. ``now`` is monotonic seconds."""
+    """Requests that wait until they are on disk, and the progress of commits. ``now`` is monotonic seconds."""
 
     def __init__(self, saved: SavedState) -> None:
         self.on_disk = saved
@@ -436,7 +436,7 @@ def _refused(config: Config, problems: list[str]) -> str:
 
 
 def _capacity_bps(config: Config, switch: Switch, port: Port, at_edge: bool) -> float:
-    """Return the capacity of a port in bit/s, each way: the configured one, else the speed that the port reports.
+    """Return the configured capacity of a port in bit/s, each way, else the speed that the port reports.
 
     ``at_edge``: whether a host is connected to the port."""
     for link in config.fabric.link:

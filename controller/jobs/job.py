@@ -400,7 +400,7 @@ def pairs_to_learn(job: Job, announced: Announcements) -> Sequence[Pair]:
 def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
     """Return the number of pairs that ``pairs_to_learn`` would return.
 
-    If the job has more than ``MANY`` pairs and does not report its connections, return the number of all its pairs."""
+    A job with more than ``MANY`` pairs that does not report its connections counts with all its pairs."""
     if not job.dividing.owner and (most := count_pairs(job.spec)) > MANY:
         return most
     return len(pairs_to_learn(job, announced))

@@ -46,7 +46,6 @@ class HostPrefixes:
 
     @cached_property
     def _networks(self) -> Mapping[tuple[int, int], set[int]]:
-        """Network numbers of the prefixes, by IP version and number of host bits."""
         found: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         for prefix in self.prefixes:
             host_bits = prefix.max_prefixlen - prefix.prefixlen

@@ -142,8 +142,8 @@ class JobRegistry:
         self.jobs = jobs = dict[JobId, Job]()  # changed in place: a copy for each job would take seconds
         for registration in saved.jobs.values():
             try:
-                (change,) = self._judged([self._new(registration, now)], NO_QUOTA)
-                jobs[registration.job_id] = self._note(change.job, {})
+                (change,) = self._checked([self._new(registration, now)], NO_QUOTA)
+                jobs[registration.job_id] = self._record(change.job, {})
             except SignalboxError as error:
                 problems.append(f"job '{registration.job_id}': {error}")
         for job in [job for job in jobs.values() if saved.connections.get(job.id)]:
@@ -318,7 +318,7 @@ class JobRegistry:
         raise no_such_job(job_id)
 
     def _new(self, registration: Registration, now: float, links: VirtualLinks | None = None) -> Wanted:
-        """Return the requested job of a registration. No accepted job may have its id.
+        """Return the requested job of a registration; no accepted job may have its id.
 
         Raises ``Exhausted`` if ``max_jobs`` jobs are already registered."""
         if len(self.jobs) >= self.max_jobs:
@@ -327,8 +327,8 @@ class JobRegistry:
             raise Exhausted(f"{jobs} registered, which is the limit (jobs.max_jobs)", about=about)
         return Wanted(None, registration, Vitals(now + registration.spec.lease_s), links)
 
-    def _judged(self, wanted: Sequence[Wanted], quota: Quota) -> list[JobReplacement]:
-        """Check the requested jobs, and return each with the job that it replaces. Their ids must differ.
+    def _checked(self, wanted: Sequence[Wanted], quota: Quota) -> list[JobReplacement]:
+        """Check the requested jobs, and return each with the job that it replaces; their ids must differ.
 
         Raises ``InvalidInput``; ``HostNotAllowed`` for a host that the tenant may not use; ``Exhausted`` beyond
         ``max_virtual_links`` or the quota; ``Conflict`` if two jobs would announce the same pair."""
@@ -359,27 +359,28 @@ class JobRegistry:
                 continue
             self.ends.take_back(job.uid)
             job.vitals.lease_ends_at = max(job.vitals.lease_ends_at, now + job.spec.lease_s)
-            back[job_id] = self._note(job, reports)
+            back[job_id] = self._record(job, reports)
         self.jobs = updated(self.jobs, back)
 
     def _replace(self, wanted: Sequence[Wanted], quota: Quota = NO_QUOTA) -> list[JobReplacement]:
-        """Accept the requested jobs in place of the present ones, all or none. Raises the errors of ``_judged``."""
-        changes = self._judged(wanted, quota)
+        """Accept the requested jobs in place of the present ones, all or none.
+
+        Raises the errors of ``_checked``."""
+        changes = self._checked(wanted, quota)
         for change in changes:  # release all first: one job may take a pair that another gives up
             if change.held:
-                self._let_go(change.held)
+                self._release(change.held)
         for change, one in zip(changes, wanted, strict=True):
-            self._note(change.job, one.reports)
+            self._record(change.job, one.reports)
         self.jobs = updated(self.jobs, {change.job.id: change.job for change in changes})
         return changes
 
     def _remove(self, gone: Collection[Job]) -> None:
         self.jobs = updated(self.jobs, {job.id: None for job in gone})
         for job in gone:
-            self._let_go(job)
+            self._release(job)
 
-    def _note(self, job: Job, reports: Reports) -> Job:
-        """Record the pairs, connections and lease of the job."""
+    def _record(self, job: Job, reports: Reports) -> Job:
         if not job.dividing.owner:
             self._announced_by.update(dict.fromkeys(job.pairs, job.id))
         self._size += size(job.spec, links_of(job))
@@ -387,15 +388,16 @@ class JobRegistry:
         self._look_at = min(self._look_at, job.vitals.lease_ends_at)
         return job
 
-    def _let_go(self, job: Job) -> None:
-        """Release the pairs and connections of the job."""
+    def _release(self, job: Job) -> None:
         self._size -= size(job.spec, links_of(job))
         self._connections.forget(job.id)
         for pair in () if job.dividing.owner else job.pairs:
             del self._announced_by[pair]
 
     def _with_reports(self, job: Job, new: Reports, quota: Quota = NO_QUOTA, places: Places = NO_PLACES) -> Job:
-        """Return the job with these connections, and record them. Raises the errors of ``report_connections``."""
+        """Return the job with these connections, and record them.
+
+        Raises the errors of ``report_connections``."""
         if not job.spec.reports_connections:
             raise NotAnnounced(
                 f"job '{job.id}' was registered without reports_connections: set it in the spec", {"jobId": job.id}

@@ -37,7 +37,7 @@ Reports = Mapping[str, frozenset[Connected]]
 NO_REPORTS: Reports = {}
 
 _Key = tuple[bool, str, int, str, int]
-"""Identity of a connection: whether its transport is RoCEv2, and its two ends."""
+"""Identity of a connection: whether its transport is RoCEv2, and the address and port of each end."""
 
 Places = Mapping[Connected, int]
 """Index of each connection in the list of the request, counted from 0."""
@@ -105,7 +105,7 @@ def refuse_foreign_hosts(hosts: HostPrefixes | None, wanted: Sequence[Wanted]) -
     if hosts is None:
         return
     for one in wanted:
-        if foreign := _foreign(one, hosts):
+        if foreign := _hosts_outside(one, hosts):
             more = f" and {len(foreign) - 1} more" if foreign[1:] else ""
             job_id, tenant = one.registration.job_id, one.registration.tenant
             with in_entry(one.entry):
@@ -116,8 +116,7 @@ def refuse_foreign_hosts(hosts: HostPrefixes | None, wanted: Sequence[Wanted]) -
                 )
 
 
-def _foreign(wanted: Wanted, hosts: HostPrefixes) -> list[str]:
-    """Return the hosts outside of ``hosts`` that the job did not name before, in the order of the spec."""
+def _hosts_outside(wanted: Wanted, hosts: HostPrefixes) -> list[str]:
     held, registration = wanted.held, wanted.registration
     named = held.spec.addresses if held and held.uid == registration.uid else frozenset[str]()
     rails = (rail.endpoints for rail in registration.spec.rails)
@@ -223,12 +222,11 @@ def refuse_pairs_of_others(
         taken |= {pair: announced[pair] for pair in announced.keys() & job.pairs}
         if taken:
             with in_entry(entry):
-                raise _taken(job, taken, is_update=held is not None)
+                raise _pairs_taken(job, taken, is_update=held is not None)
         announced.update(dict.fromkeys(job.pairs, job))
 
 
-def _taken(job: Job, holders: Mapping[Pair, Job], is_update: bool) -> Conflict:
-    """Return the error for a job with pairs that other jobs announce. ``holders``: the other job, by pair."""
+def _pairs_taken(job: Job, holders: Mapping[Pair, Job], is_update: bool) -> Conflict:
     src, dst = min(holders)
     more = f" (pairs taken: {len(holders)})" if len(holders) > 1 else ""
     holder, about = named(job, holders[src, dst])

@@ -64,15 +64,14 @@ def analyse_failures(request: AnalyseFailures, progress: Progress = lambda _stag
     )
     felt, unfelt = cases(network.problem, network.fabric, failures)
     ends_at = time.monotonic() + request.within_s
-    bounded = _bounded(network, felt, progress)
-    repaired = _repaired(network, bounded, ends_at, progress)
-    worst = _planned(network, repaired, request.top, ends_at, progress)
+    bounded = _outcomes_with_bounds(network, felt, progress)
+    repaired = _with_repairs(network, bounded, ends_at, progress)
+    worst = _with_plans(network, repaired, request.top, ends_at, progress)
     outcomes = [*worst, *bounded[len(repaired) :]][: request.top]
     return FailureAnalysis(pinned, _present(network), tuple(outcomes), felt, unfelt)
 
 
-def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list[Outcome]:
-    """Return one outcome per case, with only its bounds, worst case first."""
+def _outcomes_with_bounds(network: Network, felt: Sequence[Case], progress: Progress) -> list[Outcome]:
     problem = network.problem
     pinned_to = _pinned_to(problem)
     outcomes = []
@@ -99,10 +98,10 @@ def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list
     return sorted(outcomes, key=lambda outcome: outcome.severity, reverse=True)
 
 
-def _repaired(network: Network, bounded: Sequence[Outcome], ends_at: float, progress: Progress) -> list[Outcome]:
+def _with_repairs(network: Network, bounded: Sequence[Outcome], ends_at: float, progress: Progress) -> list[Outcome]:
     """Return the outcomes with the slowdowns under hashing and after the repair, in the order of ``bounded``.
 
-    When the time is over, the remaining cases get no outcome."""
+    Cases for which there is no time get no outcome."""
     limits = network.limits
     outcomes: list[Outcome] = []
     for outcome in bounded:
@@ -116,12 +115,12 @@ def _repaired(network: Network, bounded: Sequence[Outcome], ends_at: float, prog
     return outcomes
 
 
-def _planned(
+def _with_plans(
     network: Network, repaired: Sequence[Outcome], top: int | None, ends_at: float, progress: Progress
 ) -> list[Outcome]:
     """Return at least the ``top`` worst outcomes, worst first, with a plan where the repair misses the bound.
 
-    When the time is over, the remaining outcomes get no plan. ``top``: None for all outcomes."""
+    Outcomes for which there is no time get no plan. ``top``: None for all outcomes."""
     waiting = sorted(repaired, key=lambda outcome: outcome.severity)
     done: list[Outcome] = []
     while waiting:
@@ -167,7 +166,6 @@ def _present(network: Network) -> Present:
 
 
 def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
-    """Return for each link the flows that are pinned to it, wholly or with a subflow."""
     flows: defaultdict[LinkId, set[FlowId]] = defaultdict(set)
     for flow in problem.flows:
         for subflow in flow.current or ():
@@ -265,7 +263,7 @@ def failed(problem: Problem, failure: Failure) -> Problem:
 
 
 def _cables(fabric: Fabric, with_hosts: Collection[Dpid]) -> dict[tuple[Dpid, Dpid], list[tuple[PortRef, PortRef]]]:
-    """Return the two ports of each cable by pair of switches, sorted by port. Circuits are not cables.
+    """Return the two ports of each cable (circuits excluded) by pair of switches, sorted by port.
 
     If one switch of a pair has hosts, it is first in the pair."""
     between: defaultdict[tuple[Dpid, Dpid], set[tuple[PortRef, PortRef]]] = defaultdict(set)

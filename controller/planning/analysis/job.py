@@ -180,9 +180,7 @@ def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundR
 
 
 def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLink]:
-    """Return the links of the job with their loads under the given routes, the most loaded link first.
-
-    Among equal loads, the link with the most jobs is first."""
+    """Return the links of the job, most loaded first; among equal loads, the link with the most jobs is first."""
     problem = network.problem
     flows: defaultdict[LinkId, defaultdict[JobId, set[FlowId]]] = defaultdict(lambda: defaultdict(set))
     for flow in problem.flows:
@@ -214,7 +212,7 @@ def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLin
 def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None:
     """Return the cut with the largest bound of the job's slowdown; None when no flow of the job leaves its leaf.
 
-    Among equally tight cuts, the cut of a whole leaf is preferred, then the cut with the most flows of the job."""
+    Among equal bounds, the cut of a whole leaf is preferred, then the cut with the most flows of the job."""
     crossings, flows = cuts.crossings, network.problem.flows
     jobs: defaultdict[int, Counter[JobId]] = defaultdict(Counter)
     for number, cut in zip(crossings.flow.tolist(), crossings.cut.tolist(), strict=True):
