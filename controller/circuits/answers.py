@@ -83,5 +83,5 @@ def refusal(answer: Answer) -> str:
     best, other = answer.best, answer.other
     return (
         f"one switch with {best.rates.other_gbps:g} Gbit/s per server is better: {other.other_s:.4g} s per iteration, "
-        f"{best.planned_s:.4g} s on circuits (where the same bytes take {best.break_even.time_ratio:.4g} times as long)"
+        f"{best.planned_s:.4g} s on circuits ({best.break_even.time_ratio:.4g} times as long for the same bytes)"
     )

@@ -268,9 +268,9 @@ def unwired(
         others = [taken[dpid] for dpid in servers if taken.get(dpid, job.id) != job.id]
         taken = dict.fromkeys(servers, job.id) | taken
         if others:
-            why[job.id] = f"waits for servers of {', '.join(list(dict.fromkeys(others))[:MOST_NAMED])}"
+            why[job.id] = f"waits for servers in use by {', '.join(list(dict.fromkeys(others))[:MOST_NAMED])}"
         elif not optical:
-            why[job.id] = "at no optical switch do all of its servers have a working interface"
+            why[job.id] = "no optical switch has a working interface of every one of its servers"
         else:
             why[job.id] = FINDING
             question = question or asked

@@ -119,7 +119,7 @@ def export_saved(
         owner, where = store.owner(), store.where
     assert secret is not None
     files.write(file, text_of(Exported(saved, secret, saved.revision)))
-    typer.echo(f"exported {_size(saved)} of {where}", err=file == STANDARD_INPUT)
+    typer.echo(f"exported {_size(saved)} from {where}", err=file == STANDARD_INPUT)
     if not is_idle:
         typer.echo(f"warning: a controller may use the state (owner {owner}); later changes are not exported", err=True)
 

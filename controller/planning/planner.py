@@ -305,7 +305,7 @@ def _candidate_with_few_paths(
 def _running(problem: Problem) -> Draft:
     routes = greedy.assign(problem, keep_current=True)
     unchanged = all(flow.current == routes.get(flow.id) for flow in problem.flows)
-    found = draft(problem, "running" if unchanged else "greedy", routes)
+    found = draft(problem, "no-search" if unchanged else "greedy", routes)
     if unchanged or not problem.has_equal_subflows or (whole := joined(problem)) is None:
         return found
     together = draft(problem, "greedy", of_subflows(problem, greedy.assign(whole, keep_current=True)))

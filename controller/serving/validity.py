@@ -73,7 +73,7 @@ def _problems(config: Config, found: Mapping[str, Validity], now: float) -> Iter
         files: TlsFiles = getattr(config, section).tls_files
         where = f"{section}.certificate"
         if now >= ends:
-            yield FieldProblem(where, f"{files.certificate} ended on {_date(ends)}")
+            yield FieldProblem(where, f"{files.certificate} expired on {_date(ends)}")
         elif now < begins:
             yield FieldProblem(where, f"{files.certificate} is not valid before {_date(begins)}")
 

@@ -129,8 +129,8 @@ def _verdict(job: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
         planned = best["iteration_s"] / other["alternative_s"]
         lines.append(
             f"refused: {alternative(found)} is better, with parallelization {escape(other['parallelization'])}: "
-            f"{other['alternative_s']:.4g} s. On circuits an iteration is planned to take {planned:.4g} times as long, "
-            f"and at least {best['break_even']:.4g} times as long because of the bytes that circuits carry"
+            f"{other['alternative_s']:.4g} s. On circuits an iteration takes {planned:.4g} times as long by its plan; "
+            f"the bytes that circuits carry need at least {best['break_even']:.4g} times as long"
         )
     else:
         other_s = min(each["alternative_s"] for each in job["parallelizations"])
@@ -139,7 +139,7 @@ def _verdict(job: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"parallelization {escape(job['parallelization'])}: {best['iteration_s']:.4g} s, "
             f"within {best['gap']:.1%} of its lower bound; {alternative(found)}: {other_s:.4g} s. "
-            f"If all circuits are fully used, they are faster than the switch{limit}"
+            f"Fully used circuits are faster than the switch{limit}"
         )
     if exact := job["exact"]:
         proven = "proven" if exact["proven"] else "not proven"

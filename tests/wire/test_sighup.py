@@ -206,7 +206,7 @@ def test_an_expired_certificate_is_refused_and_the_old_one_goes_on(controller: R
     (controller.folder / "c.pem").write_bytes(expired.certificate.read_bytes())
     (controller.folder / "c.key").write_bytes(expired.private_key.read_bytes())
     controller.hang_up(REFUSED)
-    assert f"api.certificate: {controller.folder / 'c.pem'} ended on 20" in controller.log()
+    assert f"api.certificate: {controller.folder / 'c.pem'} expired on 20" in controller.log()
     assert controller.status("old", controller.first)
     shown = controller.metrics(controller.first)
     assert "signalbox_reload_refused 1" in shown

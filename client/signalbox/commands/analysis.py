@@ -36,9 +36,9 @@ _COLUMNS = (
     "moved\ntoo",
 )
 _CAPTION = (
-    "alike: number of failures with these slowdowns. Slowdowns of the worst job: ECMP, the mean if all flows are "
-    "hashed; at once, if only the affected flows are re-routed; plan, if others may move too; bound, the lowest "
-    "possible one, with whole and with split flows."
+    "alike: number of failures with the same slowdowns. ECMP to bound: slowdown of the worst job. ECMP: all flows "
+    "hashed, on average; at once: only the affected flows re-routed; plan: other flows moved too; bound: no plan is "
+    "better, for whole and for split flows."
 )
 
 

@@ -107,9 +107,7 @@ def links(
     names: Links = None,
     top: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="N", help="Only the N links with the largest use of capacity, and the flows of each job."
-        ),
+        typer.Option(min=1, metavar="N", help="Only the N fullest links, with the number of flows of each job."),
     ] = None,
 ) -> None:
     """List directed links with capacity, rate and background traffic."""

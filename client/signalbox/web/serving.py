@@ -202,7 +202,7 @@ class Guard:
         given = headers.get("host", "")
         asked = _parsed(_HOST, given)
         if asked is None:
-            return f"Host must be a name or an address, with or without a port (given: '{cut(given)}')"
+            return f"the header Host must be a name or an address, with or without a port (given: '{cut(given)}')"
         if not _local_or_address(asked.host) and asked.host not in self._names:
             return f"{asked.host} is not a known name of this page; allow it with signalbox web --name NAME"
         if "origin" in headers:

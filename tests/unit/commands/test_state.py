@@ -169,7 +169,7 @@ def exported(signalbox: Signalbox, state: Path, tmp_path: Path) -> Path:
     secret_in(state, in_use=False)
     file = tmp_path / "exported"
     done = signalbox("state", "export", file, "--state-dir", state)
-    assert done == Result(0, f"exported 3 jobs and 0 other records of {state}\n", "")
+    assert done == Result(0, f"exported 3 jobs and 0 other records from {state}\n", "")
     return file
 
 
