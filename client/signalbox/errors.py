@@ -414,6 +414,9 @@ def id_taken(job_id: str, ours: bool, mine: bool) -> AlreadyExists:
     if not ours:
         text, holder = f"the id '{job_id}' belongs to another tenant: choose another one", "other_tenant"
     elif mine:
-        text = f"job '{job_id}' is registered with another spec; update it, or take it over (in the API: with a new request_id)"
+        text = (
+            f"job '{job_id}' is registered with another spec; update it, or take it over "
+            "(in the API: with a new request_id)"
+        )
         holder = "caller"
     return AlreadyExists(text, {"jobId": job_id, "heldBy": holder})
