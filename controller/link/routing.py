@@ -262,7 +262,7 @@ class Router:
                     self._abandon(dpid)
                 self._holders[dpid] = end
                 if left or before not in (None, end):
-                    self._expect_links(dpid)
+                    self._expect_links(dpid, self._ends)
                     yield SwitchMoved(dpid, name, ports)
                 elif before and isinstance(message, SwitchMoved):
                     yield message
@@ -295,6 +295,10 @@ class Router:
                     self._leaving[dpid] = self._leaving[dpid][0], message
             case MastershipLost(dpid) if dpid not in self._holders:
                 yield message
+            case SwitchLeft(dpid) | MastershipLost(dpid) if self._holders.get(dpid, end) is not end:
+                # The former holder releases the switch after the next one has claimed it. It has just forgotten the
+                # links to the switch, and with them the request to watch these links.
+                self._expect_links(dpid, [end])
             case _ if self._holders.get(message.dpid) is not end:
                 pass
             case SwitchLeft(dpid, released) if not released:
@@ -376,10 +380,10 @@ class Router:
             if probes or (alive and other is not end):
                 other.send([ProbesHeard(probes, alive)])
 
-    def _expect_links(self, dpid: Dpid) -> None:
-        """Make southbounds watch the links of a moved switch again: probes were not reported during the move."""
+    def _expect_links(self, dpid: Dpid, ends: Iterable[End]) -> None:
+        """Make these southbounds watch the links of a moved switch again: probes were not reported during the move."""
         links = [link for link in self._links.items() if dpid in (link[0].dpid, link[1].dpid)]
-        for end in self._ends:
+        for end in ends:
             own = tuple(link for link in links if self._holders.get(link[0].dpid) is end)
             known = frozenset({dpid} if self._holders[dpid] is end else ())
             if own or known:

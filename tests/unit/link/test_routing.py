@@ -239,6 +239,19 @@ def test_the_former_holder_has_nothing_more_to_say_about_a_switch(loop: Loop) ->
     assert two.sent[-1] == ReadRules(A)
 
 
+@pytest.mark.parametrize("message", [SwitchLeft(A, released=True), MastershipLost(A, "a")])
+def test_a_former_holder_that_releases_a_switch_late_still_watches_the_links_to_it(loop: Loop, message: Any) -> None:
+    """Its southbound forgets the links to a switch that it releases, and reported no loss of these links any more."""
+    one, two = Southbound(loop, A, B), Southbound(loop)
+    one.says(LinkSeen(A1, B1), LinkSeen(B1, A1))
+    two.says(SwitchConnected(A, "a", ()))
+    watched = ExpectLinks(((B1, A1),))
+    assert one.sent == [watched]
+    assert one.says(message) == []
+    assert one.sent == [watched, watched]
+    assert two.sent == [ExpectLinks(((A1, B1),), frozenset({A}))]
+
+
 def test_a_switch_that_its_living_holder_loses_leaves_at_once(loop: Loop) -> None:
     one = Southbound(loop, A)
     assert one.says(SwitchLeft(A)) == [SwitchLeft(A)]

@@ -530,6 +530,19 @@ def test_an_expected_link_that_is_not_there_is_lost() -> None:
     assert LinkLost(B1, A1) not in news
 
 
+def test_a_link_to_a_released_switch_is_lost_only_if_it_is_expected_after_the_release() -> None:
+    for is_expected in (False, True):
+        two = Two({A1: B1, B1: A1})
+        two.one.switch_connected(B, [port(1)])
+        two.run(3.0)
+        two.one.expect([(A1, B1)])
+        two.one.switch_left(B)
+        if is_expected:
+            two.one.expect([(A1, B1)])
+        two.cables = {}
+        assert (LinkLost(A1, B1) in two.run(3 * TIMEOUT)) is is_expected
+
+
 def test_one_southbound_alone_reports_nothing_about_probes_of_others(discovery: Discovery) -> None:
     discovery.alive(A)
     assert discovery.take_elsewhere(with_alive=True) is None
