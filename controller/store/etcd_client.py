@@ -205,8 +205,12 @@ class Etcd:
         return self._call("Lease/LeaseKeepAlive", request, pb.LeaseKeepAliveResponse, within_s).TTL > 0
 
     def revoke(self, lease: int, within_s: float = CALL_S) -> None:
-        """End a lease, and delete its keys. Raises ``EtcdError``."""
-        self._call("Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse, within_s)
+        """End a lease, and delete its keys. It may have ended before. Raises ``EtcdError``."""
+        try:
+            self._call("Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse, within_s)
+        except EtcdError as error:
+            if error.code is not grpc.StatusCode.NOT_FOUND:
+                raise
 
     def _call(self, method: str, request: Message, reply: type[Reply], within_s: float) -> Reply:
         return self._connections.call(method, request, reply, within_s)
