@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import signal
 import stat
 import sys
@@ -154,10 +155,17 @@ def open_to_others(path: Path) -> str | None:
 def of_another_user(path: Path) -> str | None:
     """Return what is wrong when the file belongs neither to root nor to this process's user, else None.
 
-    Raises ``OSError``."""
-    if path.stat().st_uid in (0, os.geteuid()):
+    Root should not own the files of a controller that runs as another user. Raises ``OSError``."""
+    owner, own = path.stat().st_uid, os.geteuid()
+    if owner in (0, own):
         return None
-    return f"belongs to another user: chown {os.geteuid()} {path}"
+    if own:
+        return f"belongs to another user: chown {own} {path}"
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = str(owner)
+    return f"belongs to the user {name}: run this as that user, for example with runuser -u {name}"
 
 
 def replaceable(directory: Path) -> str | None:

@@ -7,6 +7,7 @@ state can be imported into another store.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -159,7 +160,11 @@ def _store(config_file: Path | None, state_dir: Path | None) -> Store:
     if (config_file is None) == (state_dir is None):
         raise typer.BadParameter("give one of --config and --state-dir", param_hint="--config")
     logs.configure(level="warning")
-    return store_of(config.load(config_file) if config_file else config.Config(state_dir=state_dir))
+    settings = config.load(config_file) if config_file else config.Config(state_dir=state_dir)
+    directory = settings.state_dir if settings.saved_in == "state_dir" else None
+    if directory and directory.exists() and os.geteuid() == 0 and (problem := files.of_another_user(directory)):
+        raise InvalidInput.of("state_dir", f"{directory} {problem}")  # which could not read the files of root
+    return store_of(settings)
 
 
 def _records(saved: SavedState) -> int:

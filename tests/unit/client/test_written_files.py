@@ -1,6 +1,7 @@
 """Files that the client writes whole or not at all, and files with secrets: their modes, owners and names."""
 
 import os
+import pwd
 import resource
 import subprocess
 import sys
@@ -72,6 +73,8 @@ def test_files_of_others_and_directories_in_which_others_write_are_told(
     assert of_another_user(owned(monkeypatch, ROOT, 0o600)) is None
     assert of_another_user(owned(monkeypatch, OURS, 0o600)) is None
     assert of_another_user(owned(monkeypatch, ANOTHER, 0o600)) == "belongs to another user: chown 1000 /file"
+    by_root = of_another_user(owned(monkeypatch, pwd.getpwnam("daemon").pw_uid, 0o600, by=ROOT))
+    assert by_root == "belongs to the user daemon: run this as that user, for example with runuser -u daemon"
 
 
 def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """``signalbox state``: the saved state, and jobs that are dropped from it."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -162,6 +164,21 @@ def test_either_option_names_the_state(signalbox: Signalbox, state: Path, tmp_pa
     without.write_text("")
     for command in (["list"], ["drop", "a"], ["export", tmp_path / "x"], ["raise-epoch", "--above", 1]):
         assert signalbox("state", *command, "--config", without).status == 1
+
+
+def test_root_does_not_use_the_directory_of_another_user(
+    signalbox: Signalbox, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    status = Path.stat
+
+    def of_daemon(path: Path, **options: bool) -> object:
+        return SimpleNamespace(st_uid=1, st_mode=status(path).st_mode) if path == state else status(path, **options)
+
+    monkeypatch.setattr(Path, "stat", of_daemon)
+    refused = signalbox("state", "raise-epoch", "--state-dir", state, "--above", 1)
+    assert refused.status == 1
+    assert f"{state} belongs to the user daemon: run this as that user" in refused.err
 
 
 @pytest.fixture

@@ -415,14 +415,17 @@ def test_a_switch_that_another_controller_took_is_one_alarm(fabric: Clocked) -> 
 def test_a_switch_with_a_generation_id_that_is_ahead_is_one_alarm_with_the_commands_that_recover_it(
     fabric: Clocked,
 ) -> None:
-    for ahead, remedy in ((1 << 61, "or stop all controllers and run 'signalbox state raise-epoch"), (1 << 63, "")):
+    for ahead, remedy in (
+        (1 << 61, "or stop all controllers and run 'signalbox state raise-epoch"),
+        (1 << 63, "no controller can have an id above it"),
+    ):
         fabric.send(MastershipLost(SPINE2, "spine2", ahead))
         fabric.run(3)
         (alarm,) = fabric.status.alarms.values()
         assert alarm.kind is AlarmKind.GENERATION_AHEAD
         assert f"spine2 has the generation id {ahead}, " in text(alarm)
         assert remedy in text(alarm)
-        assert "restart its Open vSwitch" in text(alarm)
+        assert "restart its Open vSwitch ('/usr/share/openvswitch/scripts/ovs-ctl restart')" in text(alarm)
 
 
 def test_a_missing_member_is_an_alarm_until_it_is_back(fabric: Clocked) -> None:
