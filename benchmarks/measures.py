@@ -142,7 +142,7 @@ def report(data: object, file: Path | None, as_json: bool, tables: Mapping[str, 
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(data, indent=2) + "\n")
-        lines = (*lines, f"written to {file}")
+        lines = (f"written to {file}", *lines)
     parts = [table_of(title, rows) for title, rows in tables.items() if rows]
     show(data, lambda: Group(*parts, *map(escape, lines)), as_json)
 

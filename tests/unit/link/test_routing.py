@@ -241,7 +241,7 @@ def test_the_former_holder_has_nothing_more_to_say_about_a_switch(loop: Loop) ->
 
 @pytest.mark.parametrize("message", [SwitchLeft(A, released=True), MastershipLost(A, "a")])
 def test_a_former_holder_that_releases_a_switch_late_still_watches_the_links_to_it(loop: Loop, message: Any) -> None:
-    """Its southbound forgets the links to a switch that it releases, and reported no loss of these links any more."""
+    """A southbound forgets the links to a switch that it releases, so it would not report that they are lost."""
     one, two = Southbound(loop, A, B), Southbound(loop)
     one.says(LinkSeen(A1, B1), LinkSeen(B1, A1))
     two.says(SwitchConnected(A, "a", ()))
