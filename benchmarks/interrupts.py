@@ -60,8 +60,6 @@ EMPTY = "mount -t tmpfs tmpfs /run && mount -t sysfs sysfs /sys && ip link set l
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Result of one run."""
-
     program: str
     way: str
     instant_s: float
@@ -104,7 +102,6 @@ class Place:
         return found
 
     def left(self) -> list[str]:
-        """Return descriptions of everything that remains."""
         run = Path(f"/proc/{self.holder}/root/run")
         links = json.loads(subprocess.check_output(self.enter("ip", "-json", "link")))
         database = self.folder / "db" / "conf.db"

@@ -92,8 +92,6 @@ class GroupChange(NamedTuple):
 
 
 class FlowChange(NamedTuple):
-    """Change of a flow entry."""
-
     cookie: int
     table: int
     priority: int
@@ -130,7 +128,6 @@ def messages(data: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
 
 
 def xid_of(data: bytes) -> int:
-    """Return the transaction id of a message."""
     xid: int = HEADER.unpack_from(data)[3]
     return xid
 

@@ -45,8 +45,6 @@ _MOST_RUNS, _BUDGET_S = 5, 12.0
 
 
 class Case(NamedTuple):
-    """Case to measure."""
-
     name: str
     make: Callable[[], tuple[Fabric, Sequence[WorkloadJob]]]
     """Function that returns the fabric with its failures, and the jobs."""

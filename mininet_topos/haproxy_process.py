@@ -40,7 +40,6 @@ def haproxy_before(directory: Path, api: ApiConfig) -> Iterator[subprocess.Popen
 
 
 def executable() -> str:
-    """Return the path of the program. Raises ``FileNotFoundError``."""
     found = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:{_NO_USERS_PATH}")
     if found is None:
         raise FileNotFoundError("haproxy is not installed; scripts/bootstrap.sh installs it")

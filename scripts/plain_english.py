@@ -53,7 +53,6 @@ def known_files() -> list[str]:
 
 
 def in_file(file: Path) -> Iterator[str]:
-    """Yield the findings of one file."""
     text = file.read_text()
     found = in_page(text) if file.suffix == ".md" else in_module(text)
     yield from (f"{file}:{line}: {what}" for line, what in found)

@@ -86,6 +86,5 @@ def prose(of: Any) -> str:
 
 
 def page() -> str:
-    """Return the text of the page."""
     parts = [HEAD, *(part for thing in SHOWN for part in entries(thing))]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"

@@ -240,7 +240,6 @@ def number(text: str) -> str:
 
 
 def exit_statuses() -> str:
-    """Return the table of exit statuses."""
     docs = documented(ExitStatus)
     rows = [(0, "Done."), *((status.value, docs[status.name]) for status in ExitStatus)]
     return table(("status", "meaning"), [(str(value), prose(text)) for value, text in rows])
@@ -353,7 +352,6 @@ def filled(text: str, indent: str = "") -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
     lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
 

@@ -78,7 +78,6 @@ class Attackers:
         self.ended: Counter[str] = Counter()
 
     def run(self) -> None:
-        """Attack until the process is stopped."""
         next_at = told_at = time.monotonic()
         while True:
             now = time.monotonic()

@@ -59,8 +59,6 @@ _NUMBERS = count(1)
 
 @dataclass
 class Beside:
-    """Measurements of well-behaved clients and switches."""
-
     late_ms: list[float] = field(default_factory=list)
     """Milliseconds by which a thread that only sleeps wakes late; all other figures include such delays as well."""
     calls_ms: list[float] = field(default_factory=list)

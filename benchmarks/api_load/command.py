@@ -64,8 +64,6 @@ PINNED = Scene("pinned", FABRIC)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of one load."""
-
     scene: str
     jobs: int
     flows: int
@@ -160,7 +158,6 @@ def _specs(scene: Scene, seed: int) -> Spec:
 
 
 def _begin(controller: ControllerProcess) -> None:
-    """Discard what the controller has measured so far."""
     assert controller.process
     # setpriv starts the program and is replaced by it, so the process id is the program's.
     controller.process.send_signal(signal.SIGUSR1)

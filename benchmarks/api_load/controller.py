@@ -96,7 +96,6 @@ class Clock:
         ControlLoop.apply, ControlLoop.work = clocked_apply, clocked_work  # type: ignore
 
     def begin(self) -> None:
-        """Discard what was measured so far."""
         self._ms, self._cpu_ms, self._longest = array("d"), array("d"), []
 
     def _took(self, ms: float, cpu_ms: float, messages: list[Message], commands: list[Command]) -> None:

@@ -26,8 +26,6 @@ _WEIGHTS = [1 if m.name in _SLOW else 12 if m.name in _OFTEN else 5 for m in MET
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Call to the API."""
-
     what: str
     path: str
     messages: tuple[bytes, ...]

@@ -56,8 +56,6 @@ class OfMethod:
 
 @dataclass
 class Result:
-    """Result of a run."""
-
     seed: int
     first: int
     count: int

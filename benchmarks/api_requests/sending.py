@@ -37,8 +37,6 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of a call."""
-
     code: grpc.StatusCode
     text: str
     reason: str
@@ -74,7 +72,6 @@ class Sender:
         self._channel.close()
 
     def send(self, case: Case) -> Outcome:
-        """Send a call, and return its outcome when it has ended."""
         began = time.monotonic()
         method = METHODS.get(case.path)
         responses: list[bytes] = []
@@ -247,7 +244,6 @@ class Ledger:
 
 
 def _request(case: Case) -> Any:
-    """Return the request, or None when it cannot be parsed."""
     try:
         return METHODS[case.path].request.FromString(case.messages[0] if case.messages else b"")
     except DecodeError:
@@ -255,7 +251,6 @@ def _request(case: Case) -> Any:
 
 
 def _job_ids(request: Any) -> list[str]:
-    """Return the ids of the jobs that a request names."""
     if request is None:
         return []
     entries = request.jobs if hasattr(request, "jobs") else [request]

@@ -263,7 +263,6 @@ class Run:
         self._settle()
 
     def _registered(self, spec: JobSpec) -> str:
-        """Register a job and return its lease token. Raises ``SignalboxError``."""
         return self._insist(lambda client: client.register_job(spec, request_id=spec.job_id).lease_token)
 
     def _insist(self, change: Callable[[Client], Result]) -> Result:
@@ -358,7 +357,6 @@ def _short(value: Any) -> Any:
 def _complete(
     outcome: Outcome, window: tuple[float, float], streams: Mapping[Pair, Stream], steps: Sequence[Step]
 ) -> Outcome:
-    """Return the outcome with the packets and the steps in the window."""
     start, end = window
     sent = [stream.outcome(start, end) for stream in streams.values()]
     return replace(

@@ -217,8 +217,6 @@ Case = tuple[Fault, ...]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Time limits of a case."""
-
     replaced_s: float
     """Seconds after the begin of the case at which other members have to take over."""
     since_s: float
@@ -300,8 +298,6 @@ def rewrites(case: Case) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Observations of one case."""
-
     case: Case
     answered_s: float | None
     """Seconds from ``Limits.since_s`` until the first change was answered that was requested after that time."""

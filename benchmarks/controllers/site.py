@@ -180,8 +180,6 @@ class _Sink:
 
 @dataclass
 class Site:
-    """Running site."""
-
     blueprint: Blueprint
     rings: Sequence[Sequence[Host]]
     """Hosts of each job that sends packets."""
@@ -202,7 +200,6 @@ class Site:
     # ---- state
 
     def leader(self) -> Member | None:
-        """Return the member that has the claim of the state."""
         with suppress(EtcdError):
             if claim := self.store.get(PREFIX + b"claim"):
                 text = claim.value.decode()
@@ -269,7 +266,6 @@ class Site:
         self._read_assignments()
 
     def _read_assignments(self) -> None:
-        """Read the assignments since the last call."""
         with suppress(EtcdError):  # the next call reads them
             for events, revision in self.store.changes(PREFIX + b"assign/", self._read_revision, READ_S):
                 for kv in (event.kv for event in events if event.kv.value):

@@ -38,8 +38,6 @@ Hops = Mapping[tuple[Dpid, Dpid], frozenset[PortNo]]
 
 
 class Cable(NamedTuple):
-    """Cable between two switches."""
-
     a: PortRef
     b: PortRef
 
@@ -82,7 +80,6 @@ class Blueprint:
 
     @cached_property
     def destinations(self) -> tuple[Dpid, ...]:
-        """Switches that have hosts."""
         return tuple(dict.fromkeys(host.at.dpid for host in self.fabric.hosts.values()))
 
     @cached_property

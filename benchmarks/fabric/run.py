@@ -36,8 +36,6 @@ class StepFailed(SignalboxError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a run."""
-
     quiet_s: float = 120.0
     """Seconds to look for false link-downs while plans are being solved."""
     idle_s: float = 60.0

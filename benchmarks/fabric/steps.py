@@ -340,7 +340,6 @@ def _wait_pinned(run: Run) -> None:
 
 
 def unpinned(jobs: Iterable[Any]) -> list[str]:
-    """Return the jobs that are not pinned, with their state and number of pinned flows."""
     return [
         f"{job.spec.job_id} is {word_in(job, 'state')}, {job.pinned} of {job.virtual_links} flows pinned"
         for job in jobs
@@ -366,7 +365,6 @@ def _read_doubtful(run: Run) -> None:
 
 
 def _groups(lines: Iterable[str]) -> dict[int, GroupChange]:
-    """Return the groups that ``ovs-ofctl dump-groups`` has printed."""
     found = {}
     for line in lines:
         if number := re.search(r"group_id=(\d+)", line):

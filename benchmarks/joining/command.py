@@ -61,8 +61,6 @@ SETTINGS: Settings = {"planning": {"mode": "ecmp"}}
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of a run."""
-
     draws: int
     """Number of draws of ECMP's hash."""
     draw_iterations: int

@@ -34,8 +34,6 @@ _ROUNDING = Fraction(1, 10**9)
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Flow of a job."""
-
     job: int
     src: int
     dst: int
@@ -85,7 +83,6 @@ class Exact:
     # ---- routings
 
     def slowdowns(self, routing: Routing) -> dict[int, Fraction]:
-        """Return the slowdown of every job."""
         on_link: defaultdict[int, defaultdict[tuple[int, int], Fraction | int]] = defaultdict(lambda: defaultdict(int))
         for flow, subflows in zip(self.flows, routing, strict=True):
             for phase, demand in flow.demand.items():
@@ -104,7 +101,6 @@ class Exact:
         return found
 
     def vector(self, routing: Routing) -> tuple[Fraction, ...]:
-        """Return all slowdowns, largest first."""
         return tuple(sorted(self.slowdowns(routing).values(), reverse=True))
 
     def faults(self, routing: Routing, max_subflows: int) -> Iterator[str]:
@@ -228,7 +224,6 @@ def _demands(instance: Instance) -> dict[tuple[int, int, int], dict[int, Fractio
 
 
 def _peaks(phases: Mapping[tuple[int, int], _Rate]) -> dict[int, _Rate]:
-    """Return the rate of the largest phase of each job."""
     peaks: dict[int, _Rate] = {}
     for (job, _), rate in phases.items():
         peaks[job] = max(peaks.get(job, rate), rate)

@@ -43,7 +43,6 @@ def slowdowns(plan: Any) -> list[Fraction]:
 
 
 def walks(plan: Any, flow: Any) -> list[list[int]]:
-    """Return the walks that a flow of the plan may take."""
     return [list(walk) for walk in _Plan(plan).between(flow)]
 
 

@@ -24,8 +24,6 @@ _GAP = 1e-7
 
 
 class Found(NamedTuple):
-    """Result of a search."""
-
     routing: Routing | None
     """Best routing that was found; None if none is below the requested slowdown."""
     decided: bool

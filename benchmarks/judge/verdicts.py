@@ -47,8 +47,6 @@ class Answer:
 
 @dataclass(slots=True)
 class Verdict:
-    """Verdict on one plan."""
-
     max_subflows: int
     slowdown: float
     """Slowdown of the worst job."""

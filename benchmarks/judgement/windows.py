@@ -61,7 +61,6 @@ class Kind:
 
 @cache
 def kinds() -> Mapping[str, Kind]:
-    """Return all kinds by name."""
     return {
         "ring": _collectives("ring", "openmpi", ("ring_all_reduce",), _measured("open-mpi", "ring", "all_reduce")),
         "tree": _tree(),
@@ -205,7 +204,6 @@ class Polls:
         return float(self.now[-1] - self.now[0]) / 3600
 
     def write(self, file: Path) -> None:
-        """Write the polls as JSON."""
         rounds = [
             {"now": now, "counters": [[at, bytes_, packets] for at, bytes_, packets in zip(*row, strict=True)]}
             for now, *row in zip(

@@ -52,8 +52,6 @@ ETH_ALL, ETH_LLDP = 3, 0x88CC
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Course of one drain."""
-
     spine: str
     restarted: bool
     safe_s: float

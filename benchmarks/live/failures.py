@@ -384,7 +384,6 @@ def scene_of(
 
 
 def _member_settings(folder: Path) -> Settings:
-    """Return the settings of a member with the name of its folder."""
     members = {"name": folder.name, "api": f"unix:{folder / 'members.sock'}"}
     return {"members": members}
 
@@ -399,7 +398,6 @@ def _member(first: ControllerProcess, number: int) -> ControllerProcess:
 
 
 def _divide(scene: Scene) -> None:
-    """Connect every switch to all members, and wait until each member holds some switches."""
     for switch in scene.lab.switches:
         targets = (member.target for member in scene.members)
         run("ovs-vsctl", "set-controller", scene.lab.bridge(switch.name), *targets)

@@ -90,8 +90,6 @@ class Alert:
 
 @dataclass(frozen=True)
 class Fault:
-    """Fault that can be made and repaired."""
-
     name: str
     within_s: float
     """Seconds within which the controller should know of the fault."""

@@ -72,7 +72,6 @@ class AlertLog:
         self._open: dict[tuple[tuple[str, str], ...], Episode] = {}
 
     def follow(self, ends: threading.Event) -> None:
-        """Record the alerts of Prometheus until the end."""
         while not ends.wait(2 * POLL_S):
             with suppress(OSError):
                 self.take(self.prometheus.alerts(), time.monotonic())

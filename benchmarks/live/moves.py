@@ -102,8 +102,6 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Phase of the benchmark."""
-
     what: str
     start: float
     end: float
@@ -144,7 +142,6 @@ def traffic_of(
 
 
 def moving(traffic: Traffic, times: int) -> Phase:
-    """Move all flows to another path and back, ``times`` times."""
     return _phase(traffic, "moved to another path and back", [traffic.move] * (2 * times))
 
 

@@ -75,7 +75,6 @@ class Site:
         return sum(map(bool, self.paths().values())) == announced
 
     def rules(self) -> set[tuple[str, str]]:
-        """Return the rules and groups of all switches, each with its bridge."""
         found = set()
         for bridge in map(self.lab.bridge, (switch.name for switch in self.lab.switches)):
             for what in (("dump-flows", "--no-stats"), ("dump-groups",)):
@@ -90,7 +89,6 @@ class Site:
         return self.controller.process.pid, plan.generation if plan else 0
 
     def done(self) -> dict[str, int]:
-        """Return the number of iterations of each job."""
         self.training.read_new_lines()
         return {job: count for job, (count, _) in self.training.latest().items()}
 

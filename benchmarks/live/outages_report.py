@@ -40,8 +40,6 @@ Paths = Mapping[Pair, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Outage and its consequences."""
-
     what: str
     away_s: float
     back_s: float | None

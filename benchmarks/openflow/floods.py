@@ -363,8 +363,6 @@ def calls(address: str, beside: Beside) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of one kind of flood."""
-
     kind: str
     renewals_ms: Spread | None
     registrations_ms: Spread | None

@@ -206,8 +206,6 @@ STUCK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a run."""
-
     seed: int
     first: int
     count: int

@@ -38,8 +38,6 @@ _LENGTHS = (0, 1, 3, 4, 7, 8, 16, 0x7FFF, 0xFFFF)
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """Broken message."""
-
     kind: str
     data: bytes
     """Bytes of the whole message; ``numbered`` sets its transaction id."""

@@ -69,7 +69,6 @@ class Results:
             self.missing.append(found)
 
     def data(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
         return {
             "asked": self.asked,
             "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},
@@ -395,7 +394,6 @@ def _run(steps: list[Step], results: Results, file: Path) -> None:
 
 
 def tables_of(results: Results) -> dict[str, list[dict[str, Any]]]:
-    """Return the tables of plans, changes and targets."""
     return {
         "worst slowdowns, means over workloads": plan_lines(results.rows, results.missing),
         "changes of a running network": change_lines(results.changes),

@@ -46,8 +46,6 @@ IRREGULAR = (_TWO_SIZES, _THREE_SIZES, _OVERSUBSCRIBED, _TWO_CABLES, _TWO_NIC_RA
 
 
 class Failure(NamedTuple):
-    """Failure of spines or cables."""
-
     spines: int = 0
     """Number of failed spines; the spines with the highest numbers fail, as in the publication."""
     cables: int = 0

@@ -48,8 +48,6 @@ FACTOR = 2.0
 
 @dataclass(frozen=True, slots=True)
 class OfJob:
-    """Rows of one job."""
-
     name: str
     refused: bool
     """Whether the controller would have refused the job."""

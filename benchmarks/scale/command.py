@@ -131,7 +131,6 @@ class Run:
 
 
 def measure(run: Run, jobs: Sequence[JobSpec], idle_s: float, cuts: int, seed: int, take_over: bool = False) -> None:
-    """Run all steps."""
     run.step("discovery", lambda: _discover(run))
     run.step("idle", lambda: time.sleep(idle_s))
     run.step("registration", lambda: _register(run, jobs))

@@ -271,7 +271,6 @@ class Site:
         return self._pins
 
     def held(self) -> int:
-        """Return the number of switches with a master."""
         return sum(switch.master is not None for switch in self._switches.values())
 
     def cut(self, cable: Cable) -> float:

@@ -67,7 +67,6 @@ class Browser:
         return found
 
     def series(self, chart: str, name: str) -> dict[str, Any]:
-        """Return the series with the id ``name`` of a chart."""
         return next(each for each in self.options(chart)["series"] if each["id"] == name)
 
     def click_on(self, chart: str, event: dict[str, Any]) -> None:

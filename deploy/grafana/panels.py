@@ -304,7 +304,6 @@ def chosen_label(name: str, query: str) -> dashboard.QueryVariable:
 
 
 def _label(name: str, query: str) -> dashboard.QueryVariable:
-    """Return a variable with the label values that ``query`` returns."""
     return (
         dashboard.QueryVariable(name)
         .datasource(DATASOURCE)

@@ -109,7 +109,6 @@ class Training:
         wait_for(self._all_train, "every rank to finish an iteration", START_TIMEOUT_S, POLL_S)
 
     def launch(self) -> None:
-        """Start every rank."""
         for job in self.jobs:
             self._ranks[job.job_id] = [self._start_rank(job, rank) for rank in range(len(job.hosts))]
 
@@ -197,5 +196,4 @@ class RouteWatch:
             self.changes.append(RouteChange(time.monotonic(), job_id, paths))
 
     def in_force(self) -> dict[str, RouteChange]:
-        """Return the latest change of the routes of each job, by job id."""
         return {change.job_id: change for change in tuple(self.changes)}

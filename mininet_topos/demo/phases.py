@@ -245,7 +245,6 @@ class Demo:
             self._traffic(source, source, sink, "source", "--seconds", seconds)
 
     def _idle_pairs(self) -> list[tuple[Host, Host]]:
-        """Return the pairs of the idle host of each leaf and the idle host of the next leaf."""
         idle = [host for host in self.lab.hosts if host.name.endswith(f"_{HOSTS_PER_LEAF}")]
         return list(zip(idle, [*idle[1:], idle[0]], strict=True))
 

@@ -117,7 +117,6 @@ def _beats(per_second: float, seconds: float) -> Iterator[None]:
 
 
 def _send_mouse(source: str, target: str) -> bool:
-    """Send one mouse, and return whether it succeeded."""
     try:
         with socket.create_connection((target, MICE_PORT), CONNECT_TIMEOUT_S, (source, 0)) as connection:
             connection.sendall(MOUSE)

@@ -44,7 +44,6 @@ class ForkedRank:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit status. Raises ``TimeoutExpired``."""
         ends = time.monotonic() + (timeout or 60.0)
         while (status := self.poll()) is None:
             if time.monotonic() > ends:

@@ -254,11 +254,9 @@ def ready_path(control: Path, rank: int) -> Path:
 
 
 def go(control: Path, number: int) -> None:
-    """Begin a round."""
     control.mkdir(parents=True, exist_ok=True)
     (control / f"{number}.go").touch()
 
 
 def stop(control: Path, number: int) -> None:
-    """Request the end of a round."""
     (control / f"{number}.stop").touch()

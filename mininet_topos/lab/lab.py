@@ -138,7 +138,6 @@ class Lab:
         self._set_ends([(cut.b, cut)])
 
     def plug(self, a: str, b: str, cable: int = 1) -> None:
-        """Plug a cable in again."""
         restored = self._cable(a, b, cable)
         self._cut.discard(restored)
         self._set_ends([(restored.b, restored)])

@@ -204,7 +204,6 @@ class WholeTraining:
 
     @property
     def size(self) -> int:
-        """Number of ranks."""
         return len(self._ranks)
 
     def stop(self) -> None:
@@ -225,7 +224,6 @@ class WholeTraining:
                 raise LabError(f"rank {rank} ended with status {status}: {said}")
 
     def kill(self) -> None:
-        """End all ranks at once."""
         for process in self._ranks:
             process.kill()
         for process in self._ranks:

@@ -109,7 +109,6 @@ class Circuits:
         return Trained(times_s, found.parallelization, job_spec(found.runs), self.wiring_of(found.circuits))
 
     def changes(self, after_s: float) -> list[Change]:
-        """Return the changes of circuits after ``after_s``, in seconds since 1970."""
         found = []
         for event in self.client.list_events(after_s):
             if event.what == "circuits changed":

@@ -90,7 +90,6 @@ class TrainingLog:
 
 
 def read_rank_logs(folder: Path) -> list[RankLog]:
-    """Return the logs of all ranks in a folder, by job and rank."""
     return [read_rank_log(path) for path in sorted(folder.glob("*-rank*.jsonl"))]
 
 

@@ -129,7 +129,6 @@ def _run_as(collective: Collective) -> Algorithm:
 
 
 def _sequences(spec: JobSpec) -> Mapping[int, list[tuple[Part, ...]]]:
-    """Return the sequences of parts by phase."""
     ranks = {group.name: group.ranks for group in spec.groups}
     found: defaultdict[int, list[tuple[Part, ...]]] = defaultdict(list)
     for c, collective in enumerate(spec.collectives):

@@ -53,8 +53,6 @@ FACTOR_OFF = 0.15
 
 
 class Kind(NamedTuple):
-    """Kind of job."""
-
     name: str
     library: Library | None
     """Library of the job; None for the trainer, which sends the traffic of its spec."""

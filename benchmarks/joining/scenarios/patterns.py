@@ -52,7 +52,6 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
 
 
 def alarm_times(job_id: str, looks: Sequence[Look]) -> list[float]:
-    """Return the times of the ``Look``s that show an alarm about the job's traffic."""
     return [look.after_s for look in looks if (ALARM, job_id) in look.alarms]
 
 

@@ -27,8 +27,6 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Row of a job in a run."""
-
     scenario: str
     seed: int
     repeat: int

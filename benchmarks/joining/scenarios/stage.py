@@ -246,7 +246,6 @@ class Stage:
     # ---- time
 
     def until(self, at_s: float) -> Iterator[float]:
-        """Tick until ``at_s``, and yield the time after each tick."""
         while self.now_s < at_s:
             self.tick()
             yield self.now_s
