@@ -48,11 +48,8 @@ def test_the_configuration_knows_the_rates_of_the_lab() -> None:
     assert fabric.host_link_bps == RATE_MBPS * 1e6
 
 
-def test_the_job_of_the_example_on_optical_switches_is_wired_as_the_page_says(tmp_path: Path) -> None:
-    given, job = tmp_path / "servers.toml", tmp_path / "small.yaml"
-    given.write_text(shown_first("wiring", "toml"))
-    wiring_page = page_of("wiring")
-    job.write_text(next(block.text for block in wiring_page.blocks if "# small.yaml" in block.text))
+def test_the_job_of_the_example_on_optical_switches_is_wired_as_the_page_says() -> None:
+    given, job = ROOT / "examples/wiring/servers.toml", ROOT / "examples/wiring/small.yaml"
     written_by_lab = tomllib.loads(circuits_config(optical(5, 2, RATE_MBPS * 1e6)))
     assert tomllib.loads(given.read_text())["circuits"] == written_by_lab["circuits"]
     fabric, (small,) = OpticalFabric(5, 2), jobs_in(job)
@@ -63,7 +60,7 @@ def test_the_job_of_the_example_on_optical_switches_is_wired_as_the_page_says(tm
     found = fabric.status.jobs[JobId("small")]
     assert found.state == "pinned"
     said = wiring_line(job_message(found, fabric.now))
-    assert said in [block.text.strip() for block in wiring_page.blocks]
+    assert said in [block.text.strip() for block in page_of("wiring").blocks]
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
