@@ -35,7 +35,7 @@ from controller.core.messages import Command, Message
 from controller.fabric.messages import LinkSeen, SwitchConnected
 from controller.fabric.topology import Dpid, Fabric
 from controller.planning import answers
-from controller.planning.efficiency import job_slowdowns
+from controller.planning.efficiency import slowdowns_and_own
 from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
 from controller.planning.process import OnCrash, PlanningProcess, Put
@@ -203,11 +203,13 @@ def round_robin_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
             routes[flow.id] = flow.current
         elif paths := problem.candidates(flow):
             routes[flow.id] = whole(paths[next(turns) % len(paths)])
+    slowdowns, own = slowdowns_and_own(problem, routes)
     return Plan(
         generation=problem.generation,
         routes=routes,
         unrouted=(),
-        job_slowdown=job_slowdowns(problem, routes),
+        job_slowdown=slowdowns,
+        own_slowdown=own,
         bound=1.0,
         fluid_bound=1.0,
         integer_bound=1.0,

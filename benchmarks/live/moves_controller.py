@@ -51,11 +51,13 @@ def _other_plan(problem: Problem) -> Plan:
     first = routes(problem, 0)
     current = {flow.id: flow.current for flow in problem.flows}
     chosen = routes(problem, 1) if current == first else first
+    jobs = {flow.job_id for flow in problem.flows}
     return Plan(
         generation=problem.generation,
         routes=chosen,
         unrouted=(),
-        job_slowdown=dict.fromkeys({flow.job_id for flow in problem.flows}, CLAIMED_SLOWDOWN),
+        job_slowdown=dict.fromkeys(jobs, CLAIMED_SLOWDOWN),
+        own_slowdown=dict.fromkeys(jobs, 1.0),
         bound=CLAIMED_SLOWDOWN,
         fluid_bound=CLAIMED_SLOWDOWN,
         integer_bound=CLAIMED_SLOWDOWN,

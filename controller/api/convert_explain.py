@@ -28,6 +28,7 @@ def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
         _pace(found),
         _whether(found),
         _where(found),
+        _collision(found),
         _gain(found),
         _pinning(found),
         _splitting(found),
@@ -163,6 +164,19 @@ def _where(found: JobAnalysis) -> str:
     return (
         f"The fullest {what} of the job is {worst.link}{many}. It is loaded to {worst.load:.2f} times its capacity by "
         f"{flows}{taken if worst.background >= LEAST_BACKGROUND else ''}."
+    )
+
+
+def _collision(found: JobAnalysis) -> str:
+    """Return the link on which the job's own flows collide, when they slow it noticeably."""
+    own = found.own_link
+    flows = sum(share.flows for share in own.jobs if share.job_id == found.job_id) if own else 0
+    if own is None or flows < 2 or (alone := own.load_of(found.job_id)) <= 1 + NOTICEABLE:
+        return ""
+    every = " No routes avoid this." if alone <= found.least_slowdown * (1 + SLOWDOWN_TOLERANCE) else ""
+    return (
+        f"Job '{found.job_id}' collides with itself on {own.link}: the {flows:,} flows of the job there load it to "
+        f"{alone:.2f} times its capacity even while no other job sends.{every}"
     )
 
 

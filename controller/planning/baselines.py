@@ -14,7 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from controller.planning.closed_forms import CommonLinks, find_common_links, proper_coloring
+from controller.planning.closed_forms import CommonLinks, find_common_links
+from controller.planning.edge_coloring import proper_coloring
 from controller.planning.efficiency import FabricLoads, NextHops, ecmp_slowdown, hashed_links, nic_slowdown
 from controller.planning.greedy import PathChoices, largest_set_first
 from controller.planning.planner import Fault, refuse_faults

@@ -48,10 +48,10 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
-import rustworkx as rx
 
 from controller.fabric.topology import Dpid, LinkId
 from controller.planning.bounds import Bounds
+from controller.planning.edge_coloring import even_coloring, nested_coloring, proper_coloring
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.problem import (
     Around,
@@ -136,7 +136,7 @@ def _cut_where_it_gains(numbers: Numbers, flows: Ints, common: CommonLinks, floo
             )
     if slowdown >= in_turns * (1 - SLOWDOWN_TOLERANCE):
         return None
-    colors = _even(numbers.src[flows], numbers.dst[flows], len(flows))
+    colors = even_coloring(numbers.src[flows], numbers.dst[flows], len(flows))
     return split_evenly(numbers, flows, common, _cut(degree, fit, max_subflows), colors)
 
 
@@ -301,55 +301,32 @@ def parts(numbers: Numbers, flows: Ints) -> list[Ints]:
 
 
 def color_evenly(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes:
-    """Return routes of whole flows between leaves: no link has more than ceil(flows of its leaf / common links)."""
-    colors = _even(numbers.src[flows], numbers.dst[flows], common.count)
+    """Return routes of whole flows between leaves: no link has more than ceil(flows of its leaf / common links).
+
+    The same holds for the flows of each demand, and for each job's flows of one demand."""
+    colors = _even_for_each_job(numbers, flows, common.count)
     return NumberedRoutes(flows, common.paths(numbers, flows, colors), np.ones(len(flows)))
 
 
-def balanced_coloring(edges: Sequence[tuple[int, int]], colors: int) -> list[int]:
-    """Return a colour in [0, ``colors``) for each (left, right) edge.
+def _even_for_each_job(numbers: Numbers, flows: Ints, colors: int) -> Ints:
+    """Return a colouring of the flows that is even in each leaf, in its flows of each demand, and in each job of these.
 
-    Each end has at most ceil(degree / ``colors``) and at least floor(degree / ``colors``) edges of each colour."""
-    left, right = (_numbered([edge[side] for edge in edges]) for side in (0, 1))
-    coloring: list[int] = _even(left, right, colors).tolist()
-    return coloring
-
-
-def _numbered(nodes: Sequence[int]) -> Ints:
-    number = {node: place for place, node in enumerate(sorted(set(nodes)))}
-    return np.array([number[node] for node in nodes], np.int64)
-
-
-def _even(left: Ints, right: Ints, colors: int) -> Ints:
-    return _proper_coloring(_copy_of_each_edge(left, colors), _copy_of_each_edge(right, colors))
-
-
-def proper_coloring(edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return a colour for each (left, right) edge of a bipartite multigraph; edges with a common node differ in colour.
-
-    There are as many colours as the largest degree. A left and a right node are different nodes even if they have the
-    same number."""
-    return balanced_coloring(edges, max(1, len(edges)))
-
-
-def _copy_of_each_edge(node: Ints, size: int) -> Ints:
-    order = np.argsort(node, kind="stable")
-    degree = np.bincount(node)
-    rank = np.empty(len(node), np.int64)
-    rank[order] = np.arange(len(node)) - np.repeat(np.cumsum(degree) - degree, degree)
-    copy = rank // size
-    return distinct(node * (int(copy.max(initial=0)) + 1) + copy)[1]
-
-
-def _proper_coloring(left: Ints, right: Ints) -> Ints:
-    """Return a proper colouring. ``left``, ``right``: ends of each edge, numbered from 0 without gaps on each side."""
-    graph: rx.PyGraph[None, None] = rx.PyGraph()
-    right = right + int(left.max(initial=-1)) + 1
-    graph.extend_from_edge_list(list(zip(left.tolist(), right.tolist(), strict=True)))
-    found = rx.graph_bipartite_edge_color(graph)
-    colors = np.zeros(len(left), np.int64)
-    colors[np.fromiter(found.keys(), np.int64, len(left))] = np.fromiter(found.values(), np.int64, len(left))
-    return colors
+    So a job fills no link with its own flows when it could use several links. In a job with several phases, the flows
+    of each phase are divided evenly too."""
+    ends = numbers.src[flows], numbers.dst[flows]
+    most = max(int(np.bincount(of).max()) for of in ends)
+    cell = np.zeros(len(numbers.job), np.int64)
+    cell[numbers.entry_flow] = numbers.entry_cell
+    bps = numbers.peak_bps[flows]
+    demand = np.zeros(len(flows), np.int64) if nearly_equal(bps) else np.unique(bps, return_inverse=True)[1]
+    keys = demand, numbers.job[flows], cell[flows]
+    if most <= colors or all(key.min() == key.max() for key in keys):
+        return even_coloring(*ends, colors)
+    levels = [np.zeros(len(flows), np.int64)]
+    for key in keys:
+        levels.insert(0, distinct(levels[0] * (int(key.max()) + 1) + key)[1])
+    nests = [[distinct(of * len(flows) + level)[1] for level in levels] for of in ends]
+    return nested_coloring((nests[0], nests[1]), colors)
 
 
 # ---- split flows
@@ -493,13 +470,13 @@ def _split_over_residual_links(
     residual = find_residual(common)
     if residual is None:
         return
-    colors = _even(numbers.src[flows], numbers.dst[flows], len(flows))
+    colors = even_coloring(numbers.src[flows], numbers.dst[flows], len(flows))
     count = int(colors.max()) + 1
     least, rest = divmod(count, common.count + residual.count)
     for each in range(max(1, least), least + 1 + (rest > 0)):
         taken = min(count, each * residual.count)
         late, on, links = _fewest_late(numbers, flows, common, residual, np.where(colors < taken, colors, -1))
-        further = _even(numbers.src[flows[late]], numbers.dst[flows[late]], max(1, int(late.sum())))
+        further = even_coloring(numbers.src[flows[late]], numbers.dst[flows[late]], max(1, int(late.sum())))
         left = colors - taken
         left[late] = count - taken + further
         over = NumberedRoutes(flows[on], links, np.ones(len(links)))
@@ -541,7 +518,7 @@ def _whole_over_residual_links(numbers: Numbers, flows: Ints, common: CommonLink
     degree = max(int(np.bincount(of[flows]).max()) for of in (numbers.src, numbers.dst))
     if -(-degree // (common.count + residual.count)) >= -(-degree // common.count):
         return None
-    colors = _even(numbers.src[flows], numbers.dst[flows], common.count + residual.count)
+    colors = _even_for_each_job(numbers, flows, common.count + residual.count)
     spine = np.where(colors < common.count, -1, colors - common.count)
     links = np.full((len(flows), 2), -1)
     on, links[on] = _placed(numbers, flows, common, residual, spine)

@@ -8,6 +8,7 @@ Load, slowdown and efficiency are defined only here; planner, live status and me
   share of the flow's demand.
 - Slowdown of a job: the largest load of a link that it uses, and at least 1. Its communication takes at most slowdown x
   ideal time.
+- Own slowdown of a job: its slowdown while no other job sends.
 - Network efficiency: 1 / the worst slowdown. Routings are compared by their slowdowns, sorted from the worst.
 
 Loads are computed in three ways: for a whole routing at once (``peaks``), for hundreds of random draws at once
@@ -87,6 +88,11 @@ def job_slowdowns(problem: Problem, routes: Routes | NumberedRoutes) -> dict[Job
 
     Flows that are missing from ``routes`` do not count."""
     return slowdowns_of(problem, passing(problem, routes))
+
+
+def own_slowdowns(problem: Problem, routes: Routes) -> dict[JobId, float]:
+    """Return the own slowdown (>= 1) of every job with a routed flow."""
+    return slowdowns_and_own(problem, routes)[1]
 
 
 def phase_slowdowns(problem: Problem, routes: Routes) -> dict[JobId, dict[int, float]]:
@@ -177,10 +183,25 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
 
 def slowdowns_of(problem: Problem, rows: Passing) -> dict[JobId, float]:
     """Return the slowdown of every job with a routed flow, as ``job_slowdowns`` does."""
-    numbers = problem.numbers
     loads, on_link = _loads(problem, rows)
+    return _of_jobs(problem, rows, on_link, loads[on_link.place])
+
+
+def slowdowns_and_own(
+    problem: Problem, routes: Routes | NumberedRoutes
+) -> tuple[dict[JobId, float], dict[JobId, float]]:
+    """Return the slowdown and the own slowdown of every job with a routed flow."""
+    rows = passing(problem, routes)
+    loads, on_link = _loads(problem, rows)
+    own = on_link.bps / problem.numbers.capacity_bps[on_link.place]
+    return _of_jobs(problem, rows, on_link, loads[on_link.place]), _of_jobs(problem, rows, on_link, own)
+
+
+def _of_jobs(problem: Problem, rows: Passing, on_link: Peaks, loads: Floats) -> dict[JobId, float]:
+    """Return the largest of ``loads``, at least 1, of each job with a routed flow; ``loads``: one per row."""
+    numbers = problem.numbers
     slowdowns = np.ones(len(numbers.job_ids))
-    np.maximum.at(slowdowns, on_link.job, loads[on_link.place])
+    np.maximum.at(slowdowns, on_link.job, loads)
     return {numbers.job_ids[job]: float(slowdowns[job]) for job in np.unique(numbers.job[rows.routed])}
 
 

@@ -34,6 +34,7 @@ from controller.planning.efficiency import (
     Passing,
     is_less,
     loads_of,
+    own_slowdowns,
     passing,
     sorted_slowdowns,
 )
@@ -333,9 +334,8 @@ class _Relief:
             return None
         moves = sum(flow in self._problem.in_force and self._start[flow] != route for flow, route in changed.items())
         routes = {**self._start, **changed}
-        return Draft(
-            "relief", routes, self.slowdown, moves, paths_used(routes) if self._problem.has_equal_subflows else 0
-        )
+        paths = paths_used(routes) if self._problem.has_equal_subflows else 0
+        return Draft("relief", routes, self.slowdown, own_slowdowns(self._problem, routes), moves, paths)
 
     def attempt(self, goal: float, links: Ints) -> bool:
         """Move flows off ``links`` until each load is at most ``goal``; return whether the slowdowns got smaller.

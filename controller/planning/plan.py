@@ -20,9 +20,11 @@ from controller.planning.efficiency import (
     EcmpSlowdown,
     ecmp_job_slowdowns,
     first_difference,
+    is_less,
     job_slowdowns,
     outweighed,
     phase_slowdowns,
+    slowdowns_and_own,
     sorted_slowdowns,
 )
 from controller.planning.problem import FlowId, NumberedRoutes, PathShare, Problem, Route, Routes, whole
@@ -64,6 +66,8 @@ class Plan:
     unrouted: tuple[FlowId, ...]
     job_slowdown: Mapping[JobId, float]
     """Slowdown (>= 1) of each job, see ``efficiency``."""
+    own_slowdown: Mapping[JobId, float]
+    """Slowdown (>= 1) of each job while no other job sends."""
     bound: float
     """Lower bound of the worst slowdown over all routings within the flows' ``max_subflows``."""
     fluid_bound: float
@@ -139,6 +143,8 @@ class Draft:
     """Name of the stage that found the routes."""
     routes: Routes
     job_slowdown: Mapping[JobId, float]
+    own_slowdown: Mapping[JobId, float]
+    """Slowdown of each job while no other job sends."""
     moves: int
     """Number of flows with a valid current route that the candidate routes differently."""
     paths: int = 0
@@ -185,21 +191,21 @@ def paths_used(routes: Routes) -> int:
 
 
 def draft(problem: Problem, solver: str, routes: Routes | NumberedRoutes) -> Draft:
-    slowdowns = job_slowdowns(problem, routes)
+    slowdowns, own = slowdowns_and_own(problem, routes)
     found = routes_of(problem, routes) if isinstance(routes, NumberedRoutes) else routes
     paths = paths_used(found) if problem.has_equal_subflows else 0
-    return Draft(
-        solver, found, slowdowns, problem.moves(found), paths, routes if isinstance(routes, NumberedRoutes) else None
-    )
+    numbered = routes if isinstance(routes, NumberedRoutes) else None
+    return Draft(solver, found, slowdowns, own, problem.moves(found), paths, numbered)
 
 
 def compare(a: Draft, b: Draft) -> int:
     """Return a negative number when ``a`` is better than ``b``, a positive number when ``b`` is better, else 0.
 
-    Smaller sorted slowdowns are better, then fewer moves, then fewer paths."""
-    index = first_difference(a.vector, b.vector)
-    if index is not None:
-        return -1 if a.vector[index] < b.vector[index] else 1
+    Smaller sorted slowdowns are better, then smaller sorted own slowdowns, then fewer moves, then fewer paths."""
+    for of_a, of_b in ((a.job_slowdown, b.job_slowdown), (a.own_slowdown, b.own_slowdown)):
+        vectors = sorted_slowdowns(of_a), sorted_slowdowns(of_b)
+        if first_difference(*vectors) is not None:
+            return -1 if is_less(*vectors) else 1
     return a.moves - b.moves or a.paths - b.paths
 
 
@@ -230,6 +236,7 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times:
         routes=draft.routes,
         unrouted=tuple(flow.id for flow in problem.flows if flow.id not in draft.routes),
         job_slowdown=draft.job_slowdown,
+        own_slowdown=draft.own_slowdown,
         bound=bound,
         fluid_bound=min(bounds.fluid, bound),
         integer_bound=max(bound, bounds.integer, of.integer),

@@ -171,9 +171,10 @@ def _slowdowns(problem: Problem, plan: Plan, routes: Sequence[Route | None], sub
     numbers = problem.numbers
     routed = np.array([route is not None for route in routes], bool)
     jobs = [numbers.job_ids[job] for job in np.unique(numbers.job[routed]).tolist()]
-    if set(jobs) != set(plan.job_slowdown):
-        yield f"the plan has slowdowns for {sorted(plan.job_slowdown)}, but routes flows of {jobs}"
-        return
+    for claimed in (plan.job_slowdown, plan.own_slowdown):
+        if set(jobs) != set(claimed):
+            yield f"the plan has slowdowns for {sorted(claimed)}, but routes flows of {jobs}"
+            return
     # One row per link that a subflow passes, including links of NICs. Each row is then repeated per phase of its flow.
     own = np.flatnonzero(routed)
     link = np.concatenate([numbers.nics[own].ravel(), subflows.links])
@@ -193,12 +194,18 @@ def _slowdowns(problem: Problem, plan: Plan, routes: Sequence[Route | None], sub
     peaks_bps = np.zeros(len(pairs))
     np.maximum.at(peaks_bps, pair, bps)
     loads = np.bincount(pairs // count, peaks_bps, len(numbers.capacity_bps)) / numbers.capacity_bps
-    slowdowns = np.ones(count)
-    there = peaks_bps > 0
-    np.maximum.at(slowdowns, pairs[there] % count, loads[pairs[there] // count])
-    for job, slowdown in zip(numbers.job_ids, slowdowns.tolist(), strict=True):
-        if job in plan.job_slowdown and not math.isclose(slowdown, plan.job_slowdown[job], rel_tol=_ROUNDING):
-            yield f"job {job} has slowdown {slowdown:.6g}, but the plan claims {plan.job_slowdown[job]:.6g}"
+    there = np.flatnonzero(peaks_bps > 0)
+    link, of_job = np.divmod(pairs[there], count)
+    own = peaks_bps[there] / numbers.capacity_bps[link]
+    for what, load, claimed in (
+        ("slowdown", loads[link], plan.job_slowdown),
+        ("own slowdown", own, plan.own_slowdown),
+    ):
+        slowdowns = np.ones(count)
+        np.maximum.at(slowdowns, of_job, load)
+        for job, slowdown in zip(numbers.job_ids, slowdowns.tolist(), strict=True):
+            if job in claimed and not math.isclose(slowdown, claimed[job], rel_tol=_ROUNDING):
+                yield f"job {job} has {what} {slowdown:.6g}, but the plan claims {claimed[job]:.6g}"
 
 
 def _moves(problem: Problem, plan: Plan, routes: Sequence[Route | None], max_moves: int | None) -> Iterator[str]:

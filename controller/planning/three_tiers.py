@@ -3,7 +3,8 @@
 In: flows between leaves, and the ``Tiers`` of the fabric. Out: their routes. Common links: see ``problem``.
 
 - *Whole flows*. Colour the flows between leaves with the common edge links, evenly in every leaf and in every pod.
-  Then, in each plane, colour its flows between pods with the common core links, evenly in every pod. A colouring needs
+  Then, in each plane, colour its flows between pods with the common core links, evenly in every pod. The flows of each
+  job are divided evenly too (``edge_coloring``). A colouring needs
   no more colours than the largest degree (König's theorem). Done twice, this is the theorem of Slepian (1952) and
   Duguid (1959) on Clos networks whose outer switches have as many inputs as there are middle switches. Such a network
   can be rearranged to carry any permutation (Beneš, "Mathematical Theory of Connecting Networks and Telephone Traffic",
@@ -13,22 +14,7 @@ In: flows between leaves, and the ``Tiers`` of the fabric. Out: their routes. Co
   of a leaf. Cut the line [0, D) into segments, one per plane. A flow puts on a plane the share of its colour's interval
   that lies in the plane's segment. The flows of one colour in one plane are coloured again, for the pods, with n
   colours. Each plane has a second line, on which each of these n colours has an interval as long as its share in the
-  plane. That line is cut into segments, one per common core link.
-
-A *nested colouring* is even in every leaf and in every pod at once. The edges of a bipartite multigraph are in sets, on
-each side (sources, destinations) and on each level. A set lies within one set of the next outer level. No set has more
-than ceil(edges / colours) edges of one colour. The colouring is proper when there are at least as many colours as the
-largest innermost set has edges: the edges of an innermost set then have different colours.
-
-- *Halving*: in every set the edges are paired; a left-over edge is paired with a left-over edge of another set in the
-  same outer set. Pairs of both sides form paths and even cycles. The edges of a path or cycle go alternately into the
-  two halves, so the halves of every set differ by at most one edge. This works like Euler splits (Gabow, "Using Euler
-  partitions to edge color bipartite multigraphs", 1976).
-- When no edge has a colour, the first colouring is even in the innermost sets. Otherwise edges without a colour get the
-  rarest colour of their innermost sets.
-- While a set has too many edges of one colour, all edges of this colour and of the set's rarest colour are halved. Each
-  time the sum of squares of the numbers of edges per set and colour decreases. The loop therefore ends (de Werra,
-  "Equitable colorations of graphs", 1971). A path or cycle keeps the colours of most of its edges where possible."""
+  plane. That line is cut into segments, one per common core link."""
 
 from __future__ import annotations
 
@@ -43,8 +29,9 @@ import numpy as np
 
 from controller.fabric.topology import Path
 from controller.planning.bounds import Bounds
-from controller.planning.closed_forms import balanced_coloring, crossing, nearly_equal
-from controller.planning.problem import Flow, FlowId, Ints, PathShare, PlanLimits, Problem, Route, Tiers, whole
+from controller.planning.closed_forms import crossing, nearly_equal
+from controller.planning.edge_coloring import nested_coloring
+from controller.planning.problem import Flow, FlowId, PathShare, PlanLimits, Problem, Route, Tiers, distinct, whole
 from controller.planning.whole_flows.cpsat import cp_model, solver_within
 
 _ROUNDING = 1e-9
@@ -92,17 +79,30 @@ class _Ends:
         number = {leaf: index for index, leaf in enumerate(tiers.pod)}
         self.leaf = [number[flow.src_leaf] for flow in flows], [number[flow.dst_leaf] for flow in flows]
         self.pod = [tiers.pod[flow.src_leaf] for flow in flows], [tiers.pod[flow.dst_leaf] for flow in flows]
+        jobs = {job: index for index, job in enumerate(sorted({flow.job_id for flow in flows}))}
+        self._job = np.array([jobs[flow.job_id] for flow in flows], np.int64)
 
     def color(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
-        src, dst = (
-            ([leaf[flow] for flow in flows], [pod[flow] for flow in flows])
-            for leaf, pod in zip(self.leaf, self.pod, strict=True)
-        )
-        return nested_coloring((src, dst), colors, current)
+        """Return a colouring of these flows that is even in every leaf, for each job in it, and in every pod."""
+        return self._colored(flows, colors, current, (self.leaf, self.pod))
 
     def color_pods(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
-        src, dst = ([pod[flow] for flow in flows] for pod in self.pod)
-        return nested_coloring(((src,), (dst,)), colors, current)
+        """Return a colouring of these flows that is even in every pod, and for each job in it."""
+        return self._colored(flows, colors, current, (self.pod,))
+
+    def _colored(
+        self,
+        flows: Sequence[int],
+        colors: int,
+        current: Sequence[int],
+        levels: Sequence[tuple[Sequence[int], Sequence[int]]],
+    ) -> list[int]:
+        src, dst = ([np.array(level[side], np.int64)[flows] for level in levels] for side in (0, 1))
+        job = self._job[flows]
+        if job.min(initial=0) < job.max(initial=0):
+            src, dst = ([distinct(of[0] * len(self._job) + job)[1], *of] for of in (src, dst))
+        coloring: list[int] = nested_coloring((src, dst), colors, np.array(current, np.int64)).tolist()
+        return coloring
 
     def between_pods(self, flows: Iterable[int]) -> list[int]:
         src, dst = self.pod
@@ -416,102 +416,3 @@ def _cores(begin: float, end: float, length: float) -> list[tuple[int, float]]:
     first, last = int(begin / length + _ROUNDING), math.ceil(end / length - _ROUNDING) - 1
     cores = range(first, max(first, last) + 1)
     return [(core, min(end, (core + 1) * length) - max(begin, core * length)) for core in cores]
-
-
-# ---- nested colourings
-
-
-Nest = Sequence[Sequence[int]]
-"""Sets of the edges at one side, such as the edges of each leaf, and then the edges of each pod.
-
-Entry [level][edge] is the number of the edge's set. A set of one level lies in a single set of the next level."""
-
-
-def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Sequence[int]) -> list[int]:
-    """Return a colour in [0, ``colors``) for each edge, so that the edges of every set are divided evenly by colour.
-
-    ``current``: colour of each edge that it should keep where possible; -1 for an edge without a colour."""
-    coloring = list(current)
-    if max(current, default=-1) < 0:
-        coloring = balanced_coloring(list(zip(sides[0][0], sides[1][0], strict=True)), colors)
-    else:
-        _fill(coloring, sides, colors)
-    levels = [np.array(level, np.int64) for side in sides for level in side]
-    while pair := next(filter(None, (_uneven(np.array(coloring, np.int64), level, colors) for level in levels)), None):
-        edges = [edge for edge, color in enumerate(coloring) if color in pair]
-        second = {edge: coloring[edge] == pair[1] for edge in edges}
-        kept = [edge for edge in edges if current[edge] == coloring[edge]]
-        for edge, half in _halves(edges, sides, second, kept).items():
-            coloring[edge] = pair[half]
-    return coloring
-
-
-def _fill(coloring: list[int], sides: tuple[Nest, Nest], colors: int) -> None:
-    counts = [defaultdict[int, list[int]](lambda: [0] * colors) for _ in sides]
-    for edge in sorted(range(len(coloring)), key=lambda edge: coloring[edge] < 0):
-        left, right = (of_set[side[0][edge]] for of_set, side in zip(counts, sides, strict=True))
-        if coloring[edge] < 0:
-            coloring[edge] = min(range(colors), key=lambda color: left[color] + right[color])
-        left[coloring[edge]] += 1
-        right[coloring[edge]] += 1
-
-
-def _uneven(coloring: Ints, level: Ints, colors: int) -> tuple[int, int] | None:
-    """Return the most frequent and the rarest colour of a set that has too many edges of one colour; else None."""
-    counts = np.bincount(level * colors + coloring, minlength=(int(level.max(initial=0)) + 1) * colors)
-    counts = counts.reshape(-1, colors)
-    over = counts.max(axis=1) > -(-counts.sum(axis=1) // colors)
-    if not over.any():
-        return None
-    worst = counts[over.argmax()]
-    return int(worst.argmax()), int(worst.argmin())
-
-
-def _halves(
-    edges: Sequence[int], sides: tuple[Nest, Nest], second: Mapping[int, bool], kept: Iterable[int]
-) -> dict[int, bool]:
-    """Divide the edges into two halves; return for each edge whether it is in the second half.
-
-    ``second``: whether each edge is in the second half before the call. ``kept``: edges that should stay in their
-    half."""
-    left, right = (_pairs(edges, side, second) for side in sides)
-    weight = dict.fromkeys(kept, 1)
-    half: dict[int, bool] = {}
-    for start in edges:
-        if start in half:
-            continue
-        half[start] = second[start]
-        waiting, component = [start], [start]
-        while waiting:
-            edge = waiting.pop()
-            for pairs in (left, right):
-                other = pairs.get(edge)
-                if other is not None and other not in half:
-                    half[other] = not half[edge]
-                    waiting.append(other)
-                    component.append(other)
-        if weight and 2 * sum(weight.get(edge, 0) for edge in component if half[edge] != second[edge]) > sum(
-            weight.get(edge, 0) for edge in component
-        ):
-            half.update((edge, not half[edge]) for edge in component)
-    return half
-
-
-def _pairs(edges: Sequence[int], side: Nest, second: Mapping[int, bool]) -> dict[int, int]:
-    """Return the partner of each edge. Edges in different halves are paired first."""
-    pairs: dict[int, int] = {}
-    for level in side:
-        waiting: defaultdict[int, list[int]] = defaultdict(list)
-        for edge in edges:
-            alone = waiting[level[edge]]
-            if alone and second[alone[-1]] != second[edge]:
-                pairs[edge] = alone[-1]
-                pairs[alone.pop()] = edge
-            else:
-                alone.append(edge)
-        edges = []
-        for alone in waiting.values():
-            for one, other in zip(alone[::2], alone[1::2], strict=False):
-                pairs[one], pairs[other] = other, one
-            edges += alone[len(alone) // 2 * 2 :]
-    return pairs

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from controller.fabric.topology import Fabric, LinkId, Path
-from controller.planning.efficiency import job_slowdowns
+from controller.planning.efficiency import slowdowns_and_own
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
 from offline.scenarios.fabrics import leaf_spine
@@ -54,11 +54,11 @@ def stage(fabric: Fabric, jobs: Sequence[WorkloadJob], from_s: float = 0.0) -> S
 
 
 def plan_of(problem: Problem, routes: Routes) -> Plan:
-    slowdowns = job_slowdowns(problem, routes)
+    slowdowns, own = slowdowns_and_own(problem, routes)
     return Plan(
-        generation=problem.generation, routes=routes, unrouted=(), job_slowdown=slowdowns, bound=1.0, fluid_bound=1.0,
-        integer_bound=1.0, certificate="heuristic", slowdowns_proven=0, moves=0, solver="test", ecmp=None,
-        times=PlanTimes(0.0, 0.0, 0.0),
+        generation=problem.generation, routes=routes, unrouted=(), job_slowdown=slowdowns, own_slowdown=own, bound=1.0,
+        fluid_bound=1.0, integer_bound=1.0, certificate="heuristic", slowdowns_proven=0, moves=0, solver="test",
+        ecmp=None, times=PlanTimes(0.0, 0.0, 0.0),
     )  # fmt: skip
 
 

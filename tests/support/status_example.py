@@ -100,8 +100,8 @@ def demand() -> JobDemand:
 
 def plan() -> Plan:
     return Plan(
-        generation=7, routes={}, unrouted=(), job_slowdown={JobId("llama"): 1.25}, bound=1.0, fluid_bound=1.0,
-        integer_bound=1.0, certificate="gap", slowdowns_proven=0, moves=0, solver="cp-sat",
+        generation=7, routes={}, unrouted=(), job_slowdown={JobId("llama"): 1.25}, own_slowdown={JobId("llama"): 1.0},
+        bound=1.0, fluid_bound=1.0, integer_bound=1.0, certificate="gap", slowdowns_proven=0, moves=0, solver="cp-sat",
         ecmp=EcmpSlowdown(mean=2.1, p95=3.0), times=PlanTimes(build_ms=10, solve_ms=200, check_ms=5),
     )  # fmt: skip
 

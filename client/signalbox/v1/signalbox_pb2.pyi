@@ -1134,14 +1134,16 @@ class Pair(_message.Message):
     def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ...) -> None: ...
 
 class PlannedJob(_message.Message):
-    __slots__ = ("job_id", "slowdown", "demand_source")
+    __slots__ = ("job_id", "slowdown", "demand_source", "own_slowdown")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     DEMAND_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    OWN_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     slowdown: float
     demand_source: DemandSource
-    def __init__(self, job_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., demand_source: _Optional[_Union[DemandSource, str]] = ...) -> None: ...
+    own_slowdown: float
+    def __init__(self, job_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., demand_source: _Optional[_Union[DemandSource, str]] = ..., own_slowdown: _Optional[float] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("generation", "max_slowdown", "bound", "gap", "certificate", "slowdowns_proven", "solver", "moves", "ecmp_slowdown", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows", "slowdowns_proven_listed", "candidates_listed", "goal")
@@ -1396,7 +1398,7 @@ class ExplainRequest(_message.Message):
     def __init__(self, job_id: _Optional[str] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("job_id", "verdict", "answer", "slowdown", "efficiency_predicted", "efficiency_measured", "least_slowdown", "nic_slowdown", "flows", "flows_inside_a_leaf", "flows_hashed", "flows_without_a_path", "equally_full_links", "fullest_links", "cut", "best", "split", "demand", "prediction_withheld", "awaits_iterations", "hashed_slowdown", "pinning_gains_nothing", "fullest_nic")
+    __slots__ = ("job_id", "verdict", "answer", "slowdown", "efficiency_predicted", "efficiency_measured", "least_slowdown", "nic_slowdown", "flows", "flows_inside_a_leaf", "flows_hashed", "flows_without_a_path", "equally_full_links", "fullest_links", "cut", "best", "split", "demand", "prediction_withheld", "awaits_iterations", "hashed_slowdown", "pinning_gains_nothing", "fullest_nic", "own_link")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
@@ -1420,6 +1422,7 @@ class ExplainResponse(_message.Message):
     HASHED_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     PINNING_GAINS_NOTHING_FIELD_NUMBER: _ClassVar[int]
     FULLEST_NIC_FIELD_NUMBER: _ClassVar[int]
+    OWN_LINK_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     verdict: Verdict
     answer: _containers.RepeatedScalarFieldContainer[str]
@@ -1443,7 +1446,8 @@ class ExplainResponse(_message.Message):
     hashed_slowdown: float
     pinning_gains_nothing: bool
     fullest_nic: BusyLink
-    def __init__(self, job_id: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., answer: _Optional[_Iterable[str]] = ..., slowdown: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., least_slowdown: _Optional[float] = ..., nic_slowdown: _Optional[float] = ..., flows: _Optional[int] = ..., flows_inside_a_leaf: _Optional[int] = ..., flows_hashed: _Optional[int] = ..., flows_without_a_path: _Optional[int] = ..., equally_full_links: _Optional[int] = ..., fullest_links: _Optional[_Iterable[_Union[BusyLink, _Mapping]]] = ..., cut: _Optional[_Union[LeafCut, _Mapping]] = ..., best: _Optional[_Union[FoundRoutes, _Mapping]] = ..., split: _Optional[_Union[FoundRoutes, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., prediction_withheld: _Optional[str] = ..., awaits_iterations: _Optional[bool] = ..., hashed_slowdown: _Optional[float] = ..., pinning_gains_nothing: _Optional[bool] = ..., fullest_nic: _Optional[_Union[BusyLink, _Mapping]] = ...) -> None: ...
+    own_link: BusyLink
+    def __init__(self, job_id: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., answer: _Optional[_Iterable[str]] = ..., slowdown: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., least_slowdown: _Optional[float] = ..., nic_slowdown: _Optional[float] = ..., flows: _Optional[int] = ..., flows_inside_a_leaf: _Optional[int] = ..., flows_hashed: _Optional[int] = ..., flows_without_a_path: _Optional[int] = ..., equally_full_links: _Optional[int] = ..., fullest_links: _Optional[_Iterable[_Union[BusyLink, _Mapping]]] = ..., cut: _Optional[_Union[LeafCut, _Mapping]] = ..., best: _Optional[_Union[FoundRoutes, _Mapping]] = ..., split: _Optional[_Union[FoundRoutes, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., prediction_withheld: _Optional[str] = ..., awaits_iterations: _Optional[bool] = ..., hashed_slowdown: _Optional[float] = ..., pinning_gains_nothing: _Optional[bool] = ..., fullest_nic: _Optional[_Union[BusyLink, _Mapping]] = ..., own_link: _Optional[_Union[BusyLink, _Mapping]] = ...) -> None: ...
 
 class BusyLink(_message.Message):
     __slots__ = ("link", "nic", "load", "background", "jobs")

@@ -106,6 +106,7 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         hashed_slowdown=None if hashed is None else hashed.mean,
         pinning_gains_nothing=hashed is not None and hashed.is_as_good_as(pinned, request.min_gain),
         fullest_nic=next((link for link in links if link.nic), None),
+        own_link=_own_link(links, job_id),
     )
     if request.arrangement is None:
         return found
@@ -204,6 +205,12 @@ def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLin
             )
         )
     return sorted(busy, key=lambda link: (-round(link.load, 6), -len(link.jobs), link.nic))
+
+
+def _own_link(links: Iterable[BusyLink], job_id: JobId) -> BusyLink | None:
+    """Return the link between switches that the job's own flows load most; None unless they exceed its capacity."""
+    fullest = max((link for link in links if not link.nic), key=lambda link: link.load_of(job_id), default=None)
+    return fullest if fullest and fullest.load_of(job_id) > 1 + SLOWDOWN_TOLERANCE else None
 
 
 # ---- the cut that bounds the job

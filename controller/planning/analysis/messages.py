@@ -323,6 +323,9 @@ class BusyLink:
     jobs: tuple[JobShare, ...]
     """Jobs on the link, the largest load first."""
 
+    def load_of(self, job_id: JobId) -> float:
+        return sum(share.load for share in self.jobs if share.job_id == job_id)
+
 
 @dataclass(frozen=True, slots=True)
 class LeafCut:
@@ -445,6 +448,8 @@ class JobAnalysis:
     pinning_gains_nothing: bool = False
     """Whether at least 95 % of the draws of ``hashed_slowdown`` are as good as the best known routes."""
     fullest_nic: BusyLink | None = None
+    own_link: BusyLink | None = None
+    """Link between switches that the job's own flows load most; None unless they exceed its capacity."""
 
     @property
     def prediction_withheld(self) -> str:

@@ -43,8 +43,8 @@ from controller.planning.closed_forms import (
     crossing,
     find_common_links,
     nearly_equal,
-    proper_coloring,
 )
+from controller.planning.edge_coloring import proper_coloring
 from controller.planning.problem import Flow, FlowId, PathShare, Problem, Route, whole
 from controller.planning.split_flows.dividing import exactly_one
 from controller.planning.split_flows.lp import Programme

@@ -38,7 +38,8 @@ import structlog
 from controller.fabric.topology import Dpid
 from controller.planning import closed_forms, greedy
 from controller.planning.bounds import Bounds, slowdown_bounds
-from controller.planning.closed_forms import balanced_coloring, common_links_of, parts
+from controller.planning.closed_forms import common_links_of, parts
+from controller.planning.edge_coloring import balanced_coloring
 from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
     is_less,

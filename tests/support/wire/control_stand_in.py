@@ -82,6 +82,7 @@ def example_plan() -> Plan:
         routes={FlowId(H1, H2): whole(VIA_SPINE), FlowId(H2, H1): whole(BACK)},
         unrouted=(FlowId(H1, "10.0.9.9"),),
         job_slowdown={JobId("ring"): 1.25},
+        own_slowdown={JobId("ring"): 1.0},
         moves=1,
     )
 

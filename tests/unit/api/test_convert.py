@@ -342,10 +342,11 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
 
 def test_a_plan_says_which_bytes_of_a_job_it_was_made_for() -> None:
     job_id = JobId("job")
-    plan = replace(a_plan({}), job_slowdown={job_id: 1.5})
+    plan = replace(a_plan({}), job_slowdown={job_id: 1.5}, own_slowdown={job_id: 1.25})
     status = Status(fabric=FABRIC, plan=plan, plan_demand_source={job_id: DemandSource.MEASURED})
     (job,) = plan_message(plan, status, installed=True).jobs
-    assert (job.job_id, job.slowdown, job.demand_source) == ("job", 1.5, pb.DEMAND_SOURCE_MEASURED)
+    assert (job.job_id, job.slowdown, job.own_slowdown) == ("job", 1.5, 1.25)
+    assert job.demand_source == pb.DEMAND_SOURCE_MEASURED
     (job,) = plan_message(replace(plan), status, installed=False).jobs
     assert job.demand_source == pb.DEMAND_SOURCE_UNSPECIFIED, "it is known of the newest plan alone"
 

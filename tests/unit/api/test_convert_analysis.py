@@ -48,7 +48,9 @@ def said_of_failures(found: FailureAnalysis, **changed: Any) -> str:
 
 
 def test_all_parts_of_a_job_analysis_are_sent() -> None:
-    whole = replace(BOUNDED, efficiency_measured=0.4, demand=demand(), hashed_slowdown=2.5, fullest_nic=NIC)
+    whole = replace(
+        BOUNDED, efficiency_measured=0.4, demand=demand(), hashed_slowdown=2.5, fullest_nic=NIC, own_link=NIC
+    )
     message = explain_message(whole)
     unset = {name for name, field in message.DESCRIPTOR.fields_by_name.items() if not _is_set(message, name)}
     assert unset == {

@@ -57,6 +57,19 @@ def said(found: JobAnalysis) -> list[str]:
     return list(explain_message(found).answer)
 
 
+def test_a_job_that_collides_with_itself_is_named_with_the_link() -> None:
+    link = BusyLink("leaf1:1>spine1", False, 3.0, 0.0, (JobShare(G1, 2, 2.0), JobShare(G2, 1, 1.0)))
+    collides = (
+        "Job 'g1' collides with itself on leaf1:1>spine1: the 2 flows of the job there load it to 2.00 times its "
+    )
+    slow = replace(FINE, slowdown=3.0, own_link=link)
+    for least, after in ((1.0, "sends."), (2.0, "sends. No routes avoid this.")):
+        (sentence,) = (text for text in said(replace(slow, least_slowdown=least)) if "collides" in text)
+        assert sentence == f"{collides}capacity even while no other job {after}"
+    one = replace(link, jobs=(JobShare(G1, 1, 2.0),))
+    assert not any("collides" in text for of in (None, one) for text in said(replace(slow, own_link=of)))
+
+
 def changes(patterns: str, now: str) -> str:
     return f"Job 'g1' changes between {patterns} traffic patterns that switches count, and sends {now}"
 

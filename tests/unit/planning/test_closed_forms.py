@@ -16,18 +16,16 @@ from controller.fabric.topology import Dpid
 from controller.planning import closed_forms
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.closed_forms import (
-    balanced_coloring,
     common_links_between,
     common_links_of,
     find_common_links,
     parts,
-    proper_coloring,
     segment_ends,
 )
+from controller.planning.edge_coloring import Nest, balanced_coloring, nested_coloring, proper_coloring
 from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import Plan, routes_of
 from controller.planning.problem import NumberedRoutes, Problem
-from controller.planning.three_tiers import Nest, nested_coloring
 from tests.support.planning.fabrics import RATE, across, fabric_of, flow, leaf_spine, problem_of
 from tests.support.planning.plans import planned, worst
 from tests.support.planning.split_problems import split
@@ -149,28 +147,29 @@ nine_leaves = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size
 
 
 def nests(edges: Sequence[tuple[int, int]]) -> tuple[Nest, Nest]:
-    """Return the nests of both ends: the leaf of each edge, and its pod of three leaves."""
-    left, right = ([edge[side] for edge in edges] for side in (0, 1))
-    return (left, [leaf // 3 for leaf in left]), (right, [leaf // 3 for leaf in right])
+    """Return the nests of both ends: the job of each edge at its leaf, its leaf, and its pod of three leaves."""
+    left, right = (np.array([edge[side] for edge in edges], np.int64) for side in (0, 1))
+    job = np.arange(len(edges)) % 2
+    return (2 * left + job, left, left // 3), (2 * right + job, right, right // 3)
 
 
 def is_even(sides: tuple[Nest, Nest], coloring: Sequence[int], colors: int) -> bool:
     for level in (level for side in sides for level in side):
-        size = Counter(level)
-        of_color = Counter(zip(level, coloring, strict=True))
+        size = Counter(level.tolist())
+        of_color = Counter(zip(level.tolist(), coloring, strict=True))
         if any(count > -(-size[place] // colors) for (place, _), count in of_color.items()):
             return False
     return True
 
 
 @given(nine_leaves, st.integers(1, 7), st.data())
-def test_no_leaf_and_no_pod_has_more_than_its_share_of_a_colour(
+def test_no_leaf_no_job_of_it_and_no_pod_has_more_than_its_share_of_a_colour(
     edges: list[tuple[int, int]], colors: int, data: st.DataObject
 ) -> None:
     """The former colours are arbitrary."""
     current = data.draw(st.lists(st.integers(-1, colors - 1), min_size=len(edges), max_size=len(edges)))
     sides = nests(edges)
-    coloring = nested_coloring(sides, colors, current)
+    coloring = nested_coloring(sides, colors, np.array(current, np.int64)).tolist()
     assert len(coloring) == len(edges)
     assert all(0 <= color < colors for color in coloring)
     assert is_even(sides, coloring, colors)
@@ -182,14 +181,17 @@ def test_a_new_edge_changes_few_colours() -> None:
     """Nine leaves send four flows each. When one flow is new, at most a third of all colours change."""
     edges = [(leaf, (leaf + 5 * flow + 1) % 9) for leaf in range(9) for flow in range(4)]
     sides = nests(edges)
-    before = nested_coloring(sides, 4, [-1] * len(edges))
-    after = nested_coloring(sides, 4, [*before[:-1], -1])
+    before = nested_coloring(sides, 4)
+    after = nested_coloring(sides, 4, np.array([*before[:-1], -1]))
     assert sum(a != b for a, b in zip(before, after, strict=True)) <= len(edges) // 3
 
 
 def test_an_edge_without_a_colour_gets_the_one_that_is_left_and_the_others_stay() -> None:
-    assert nested_coloring(([[0, 0, 0]], [[1, 0, 1]]), 2, [-1, 0, 0]) == [1, 0, 0]
-    assert nested_coloring(([[0] * 4], [[0] * 4]), 3, [2, -1, 0, 2]) == [2, 1, 0, 2], "also one after it"
+    at_one, ends = np.zeros(4, np.int64), np.array([1, 0, 1])
+    assert nested_coloring(([at_one[:3]], [ends]), 2, np.array([-1, 0, 0])).tolist() == [1, 0, 0]
+    assert nested_coloring(([at_one], [at_one]), 3, np.array([2, -1, 0, 2])).tolist() == [2, 1, 0, 2], (
+        "also one after it"
+    )
 
 
 # ---- residual links: existing paths, and never fuller links than with the common links alone

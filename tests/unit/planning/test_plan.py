@@ -44,14 +44,18 @@ def problem() -> Problem:
     return two_leaves(2, "aa")
 
 
-def a_draft(*slowdowns: float, moves: int = 0, solver: str = "greedy") -> Draft:
-    return Draft(solver, {}, {JobId(f"job{n}"): slowdown for n, slowdown in enumerate(slowdowns)}, moves)
+def a_draft(*slowdowns: float, moves: int = 0, solver: str = "greedy", own: float = 1.0) -> Draft:
+    of_job = {JobId(f"job{n}"): slowdown for n, slowdown in enumerate(slowdowns)}
+    return Draft(solver, {}, of_job, dict.fromkeys(of_job, own), moves)
 
 
 @pytest.mark.parametrize("slowdown", [2.0, 2.0 * (1 + 1e-6)], ids=["equal", "equal but for rounding"])
-def test_the_better_routing_has_smaller_slowdowns_from_the_worst_on_then_fewer_moves(slowdown: float) -> None:
+def test_the_better_routing_has_smaller_slowdowns_from_the_worst_on_then_own_ones_then_fewer_moves(
+    slowdown: float,
+) -> None:
     assert compare(a_draft(1.0, slowdown, moves=9), a_draft(2.5, 1.0)) < 0
     assert compare(a_draft(slowdown, 1.5), a_draft(1.4, 2.0)) > 0
+    assert compare(a_draft(slowdown, 1.0, moves=9, own=1.0), a_draft(1.0, 2.0, own=1.5)) < 0
     for moves, other in ((1, 2), (2, 1), (1, 1)):
         found = compare(a_draft(slowdown, 1.0, moves=moves), a_draft(1.0, 2.0, moves=other))
         assert (found > 0) - (found < 0) == moves - other

@@ -88,6 +88,11 @@ MUTATIONS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
         lambda p: replace(p, job_slowdown={**p.job_slowdown, JobId("job1"): 1.5}),
         "job1 has slowdown",
     ),
+    "an own slowdown too good": (
+        lambda p: replace(p, own_slowdown={**p.own_slowdown, JobId("job1"): 0.5}),
+        "job1 has own slowdown",
+    ),
+    "a job without own slowdown": (lambda p: replace(p, own_slowdown={}), "the plan has slowdowns for"),
     "a job without slowdown": (lambda p: replace(p, job_slowdown={JobId("job1"): 1.0}), "the plan has slowdowns for"),
     "a move too many": (lambda p: replace(p, moves=1), "moves 0 flows"),
     "a bound above the slowdown": (lambda p: replace(p, bound=1.1), "bound"),

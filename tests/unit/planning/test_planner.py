@@ -60,6 +60,13 @@ def test_the_lighter_routing_wins_among_equals() -> None:
     assert answer.routes[FlowId("10.0.2.4", "10.0.1.4")][0].path[0] == link_between(fabric, 2, 102)
 
 
+@pytest.mark.parametrize("jobs", ["aabb", "abab", "abba"])
+def test_two_jobs_on_a_fabric_of_two_to_one_collide_with_each_other_and_not_with_themselves(jobs: str) -> None:
+    answer = planned(two_leaves(2, jobs))
+    assert answer.sorted_slowdowns == (2.0, 2.0)
+    assert answer.own_slowdown == {"a": 1.0, "b": 1.0}
+
+
 def test_what_cannot_be_routed_is_named_and_the_rest_is_planned() -> None:
     fabric = fabric_of([(1, 101, RATE), (2, 101, RATE), (3, 103, RATE)])
     answer = planned(problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (3, 1), RATE)]))

@@ -86,7 +86,8 @@ def test_a_plan_may_be_that_of_some_jobs(signalbox: Signalbox, trained: Running)
     found = signalbox("get", "plan", "ring", "--json").json
     assert found == signalbox("plan", "--json").json
     assert signalbox("get", "plan", "nix").status == 5
-    both = replace(example_plan(), job_slowdown={JobId("ring"): 1.25, JobId("idle"): 1.0})
+    of_job = {JobId("ring"): 1.25, JobId("idle"): 1.0}
+    both = replace(example_plan(), job_slowdown=of_job, own_slowdown=of_job)
     trained.control.board.publish(replace(trained.control.status, plan=both))
     found = signalbox("get", "plan", "idle", "--json").json
     assert ([job["job_id"] for job in found["jobs"]], found["routes"], found["subflows"]) == (["idle"], [], 0)

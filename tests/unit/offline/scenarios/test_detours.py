@@ -121,7 +121,10 @@ def test_the_checker_accepts_only_detours_that_are_candidates() -> None:
     problem = problem_of(fabric, [f], nic_bps=50.0)
     answer = planned(problem)
     detour = link_between(fabric, 1, 3), link_between(fabric, 3, 2)
-    taken = replace(answer, routes={f.id: whole(detour)}, job_slowdown={f.job_id: 1.0}, bound=1.0, fluid_bound=1.0)
+    taken = replace(
+        answer, routes={f.id: whole(detour)}, job_slowdown={f.job_id: 1.0}, own_slowdown={f.job_id: 1.0}, bound=1.0,
+        fluid_bound=1.0,
+    )  # fmt: skip
     assert check(problem, taken) == ("10.0.1.1 > 10.0.2.1: its path is not among the candidates",)
     assert check(stretched(problem, 1), taken) == ()
 

@@ -107,6 +107,14 @@ def test_routing_can_gain_when_two_flows_share_a_spine_and_another_is_free() -> 
     assert found.equally_full_links == 2
 
 
+@pytest.mark.parametrize(("spines", "load"), [((0, 0, 1, 1), 2.0), ((0, 1, 0, 1), None)])
+def test_a_link_on_which_a_job_collides_with_itself_is_found(spines: Sequence[int], load: float | None) -> None:
+    """Jobs a and b have two flows each. All links have a load of two in both cases."""
+    problem = on_paths(two_leaves(2, "aabb"), spines)
+    found = analysed(problem, leaf_spine(2, 2))
+    assert (found.slowdown, found.own_link and found.own_link.load_of(JobId("a"))) == (2.0, load)
+
+
 def test_a_pod_that_has_lost_a_core_is_named_by_its_leaves() -> None:
     """The first of two pods of two leaves sends four flows to the other pod, over three of four links to cores."""
     ends = [(leaf, host) for leaf in (1, 2) for host in (0, 1)]
