@@ -52,6 +52,8 @@ class SwitchesInReach:
     """Switches that are connected to the southbound, whether or not it serves them. Sent when they change."""
 
     dpids: frozenset[Dpid]
+    silent: frozenset[Dpid] = frozenset()
+    """Further switches, whose connections have not ended, but over which nothing arrives."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class Router:
         """Links that the control loop knows: second port by first port."""
         self._stages: dict[int, _Stage] = {}
         self._learning = PollLearning(frozenset())
-        self._in_reach: dict[End, frozenset[Dpid]] = {}
+        self._in_reach: dict[End, SwitchesInReach] = {}
         self.refused: Counter[str] = Counter()
         """Number of claims and writes that switches have refused because of another master, by ``End.member``."""
         self.changed: Callable[[], None] = lambda: None
@@ -148,14 +148,10 @@ class Router:
             return frozenset(end.member for end in self._ends)
 
     @property
-    def in_reach(self) -> dict[Dpid, list[str]]:
-        """Members to which each switch is connected, as in ``End.member``."""
-        found: defaultdict[Dpid, list[str]] = defaultdict(list)
+    def in_reach(self) -> dict[str, SwitchesInReach]:
+        """Latest report of each linked member about its connections, by ``End.member``."""
         with self._lock:
-            for end, dpids in self._in_reach.items():
-                for dpid in dpids:
-                    found[dpid].append(end.member)
-        return dict(found)
+            return {end.member: report for end, report in self._in_reach.items()}
 
     # ---- commands
 
@@ -269,8 +265,8 @@ class Router:
                 else:
                     self._forget_links(dpid)
                     yield SwitchConnected(dpid, name, ports)
-            case SwitchesInReach(dpids):
-                self._in_reach[end] = dpids
+            case SwitchesInReach():
+                self._in_reach[end] = message
                 self.changed()
             case ProbesHeard():
                 self._pass_on(end, message)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -15,6 +16,7 @@ from typing import Protocol
 
 import structlog
 
+from controller.fabric.messages import SwitchesInReach
 from controller.fabric.topology import Dpid
 from controller.log_limit import LimitedLog
 from controller.store.assignment import MOST_MOVES, Holder, Site, assign
@@ -34,8 +36,8 @@ BACK_S = 2.0
 SAME_S = 2 * LOOK_S
 """Seconds within which all members report that they have lost a restarted switch."""
 
-Reach = Mapping[Dpid, Collection[Holder]]
-"""Members to which each switch is connected."""
+Reach = Mapping[Holder, SwitchesInReach]
+"""Latest report of each member that is linked to the leader."""
 
 
 class Assignments(Protocol):
@@ -83,29 +85,33 @@ class Connections:
         self._living |= dict.fromkeys(members, now)
         if now >= self._late_at + BACK_S:
             return frozenset(members)
-        reporting = {member for members in reach.values() for member in members}
-        return frozenset({*members, *(one for one in reporting if now < self._living.get(one, -inf) + BACK_S)})
+        return frozenset({*members, *(one for one in reach if now < self._living.get(one, -inf) + BACK_S)})
 
     def connected(self, reach: Reach, holders: Mapping[Dpid, Holder], now: float) -> dict[Dpid, set[Holder]]:
         """Return the members that count as connected to each switch."""
-        present = {member for members in reach.values() for member in members}
-        self._reported |= dict.fromkeys(present, now)
-        found = {dpid: set(members) for dpid, members in reach.items()}
+        self._reported |= dict.fromkeys(reach, now)
+        found: defaultdict[Dpid, set[Holder]] = defaultdict(set)
+        for member, report in reach.items():
+            for dpid in report.dpids:
+                found[dpid].add(member)
         for dpid, holder in holders.items():
-            if holder in found.get(dpid, ()):
+            others = frozenset(found.get(dpid, ()))
+            if holder in others:
                 self._seen[dpid] = now
                 self._stayed.pop(dpid, None)
                 continue
-            others = frozenset(reach.get(dpid, ()))
             self._stayed[dpid] = self._stayed.get(dpid, others) & others
-            if others:
-                patience_s = SAME_S if self._stayed[dpid] else BACK_S
-                is_patient = now < self._seen.get(dpid, self.began) + patience_s
-                if holder not in present:
-                    is_patient = now < self._reported.get(holder, self.began) + self.away_s
-                if is_patient:
-                    found[dpid].add(holder)
+            if others and now < self._patient_until(dpid, holder, reach.get(holder)):
+                found[dpid].add(holder)
         return found
+
+    def _patient_until(self, dpid: Dpid, holder: Holder, report: SwitchesInReach | None) -> float:
+        """Return the time until which the holder counts as connected, although its latest report lacks the switch."""
+        if report is None:
+            return self._reported.get(holder, self.began) + self.away_s
+        if dpid in report.silent:  # the switch has not restarted
+            return -inf
+        return self._seen.get(dpid, self.began) + (SAME_S if self._stayed[dpid] else BACK_S)
 
 
 class Assigning:

@@ -28,7 +28,7 @@ from controller.fabric.topology import Dpid
 from controller.link.ends import LinkEnd
 from controller.link.routing import Router
 from controller.serving.arrangement import Begun, Control
-from controller.serving.assigning import AWAY_S, Assigning, Assignments
+from controller.serving.assigning import AWAY_S, Assigning, Assignments, Reach
 from controller.serving.loaded import Loaded
 from controller.serving.missing_members import MissingMembersWatch
 from controller.serving.southbound_process import Followed, SouthboundProcess
@@ -153,6 +153,5 @@ def _holder(member: str) -> Holder:
     return Holder(name, id_)
 
 
-def _reach(router: Router) -> dict[Dpid, list[Holder]]:
-    """Return the members to which each switch is connected."""
-    return {dpid: [_holder(member) for member in members] for dpid, members in router.in_reach.items()}
+def _reach(router: Router) -> Reach:
+    return {_holder(member): report for member, report in router.in_reach.items()}

@@ -242,6 +242,11 @@ class Admission:
         entry = self._dpids.get(dpid)
         return entry.generation or 0 if entry else 0
 
+    def asks(self, dpid: Dpid) -> bool:
+        """Return whether the switch has a request about roles to answer."""
+        entry = self._dpids.get(dpid)
+        return bool(entry and entry.roles and entry.roles.state == "asking")
+
     def connection(self, dpid: Dpid) -> Connection | None:
         """Return the connection with the dpid, even if it may not be used."""
         entry = self._dpids.get(dpid)

@@ -59,6 +59,7 @@ from controller.southbound.openflow_framing import Frame
 from controller.southbound.outbox import Outbox
 from controller.southbound.pollers import CounterPoller, LearningPoller, TablePoller
 from controller.southbound.process_messages import Broken
+from controller.southbound.reach import Reach
 from controller.store.store import is_ahead
 from controller.tables.messages import (
     Counters,
@@ -123,13 +124,10 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._reported: dict[Dpid, Connection] = {}
         """Connections of the switches that the control loop regards as connected, even if they may not be used now."""
         self._report_at = 0.0
-        self._in_reach: frozenset[Dpid] | None = None
-        """Switches in reach, as last reported; None if the control loop requests no such reports."""
+        self._in_reach: SwitchesInReach | None = None
+        """Latest report of the switches in reach; None if the control loop requests no such reports."""
         usual_s = min(config.counters.interval_s, config.openflow.echo_interval_s)
-        self._silent_s = max(config.etcd.lease_s, USUALLY_SILENT * usual_s)
-        self._unheard: set[Dpid] = set()
-        """Switches that have sent nothing since all switches of which this member is the holder became silent
-        together."""
+        self._reach = Reach(max(config.etcd.lease_s, USUALLY_SILENT * usual_s))
 
     def start(self) -> None:
         super().start()
@@ -196,7 +194,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._given.expect(welcome.known)
         self._begin(now - welcome.now)
         self._discovery.share(welcome.probe_key)
-        self._in_reach = frozenset()
+        self._in_reach = self._switches_in_reach()
+        self._put(self._in_reach)
         self._reported.clear()
         for switch in self._switches.values():
             self._report_switch(switch)
@@ -257,24 +256,22 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
                 self._switches[dpid].connection.close()
             for change in self._port_changes.tick(now):
                 self._port_changed(change)
-            if self._in_reach not in (None, reach := self._reach()):
+            if self._in_reach not in (None, reach := self._switches_in_reach()):
                 self._in_reach = reach
-                self._put(SwitchesInReach(reach))
+                self._put(reach)
             if heard := self._discovery.take_elsewhere(with_alive=now >= self._report_at):
                 self._put(heard)
             self._report(now)
             limited_log.summarise()
             pause(TICK_S)
 
-    def _reach(self) -> frozenset[Dpid]:
-        """Return the switches that this member can reach.
+    def _switches_in_reach(self) -> SwitchesInReach:
+        connected = self._admission.connected
+        return self._reach.report(connected, any(map(self._must_answer, connected)), self._discovery.listened)
 
-        When all switches of which this member is the holder are silent, something between them and this member is
-        broken, and other members may reach them. A switch counts as reachable again when it sends a message: TCP may
-        take seconds to repeat lost data."""
-        if self._discovery.silent_s > self._silent_s:
-            self._unheard |= self._switches.keys()
-        return self._admission.connected - self._unheard
+    def _must_answer(self, dpid: Dpid) -> bool:
+        """Return whether the switch is polled, or has a request about roles to answer."""
+        return (dpid in self._switches and dpid not in self._optical) or self._admission.asks(dpid)
 
     def _report_counters(self) -> None:
         """Send the counters of all switches to the control loop together, since each message wakes the loop.
@@ -307,7 +304,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     @on(ofp_event.EventOFPStateChange, MAIN_DISPATCHER)
     def on_handshake_done(self, connection: Connection) -> None:
-        self._unheard.discard(Dpid(connection.id))
+        self._reach.answered(Dpid(connection.id))
         self._admission.arrived(connection, time.monotonic())
 
     def _admit(self, connection: Connection) -> None:
@@ -390,9 +387,15 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._given.switch_left(dpid)
         self._counted[:] = [counters for counters in self._counted if counters.dpid != dpid]
 
+    def _answered(self, connection: Connection) -> Dpid | None:
+        """Handle an answer as ``_heard_from`` does. It shows that messages arrive in both directions."""
+        self._reach.answered(Dpid(connection.id))
+        return self._heard_from(connection)
+
     def _heard_from(self, connection: Connection) -> Dpid | None:
         """Return the dpid of an admitted connection, and mark its switch as alive; None for other connections."""
-        self._unheard.discard(Dpid(connection.id))
+        if self._must_answer(Dpid(connection.id)):
+            self._reach.heard(self._discovery.listened)
         dpid = self._admitted(connection)
         if dpid is not None:
             self._discovery.alive(dpid)
@@ -449,8 +452,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     @on(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def on_error(self, connection: Connection, message: Frame) -> None:
         xid, (code, reason) = message.xid, decode.error(message.body)
+        self._answered(connection)
         self._admission.error(connection, xid, code, reason)
-        dpid = self._heard_from(connection)
+        dpid = self._admitted(connection)
         if dpid is None:
             return
         if self._installer.error(dpid, xid, reason):
@@ -462,18 +466,19 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     @on(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
     def on_barrier_reply(self, connection: Connection, message: Frame) -> None:
         decode.barrier_reply(message.body)
-        dpid = self._heard_from(connection)
+        dpid = self._answered(connection)
         if dpid is not None:
             self._installer.barrier_reply(dpid, message.xid)
 
     @on(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
     def on_echo_reply(self, connection: Connection, message: Frame) -> None:
-        self._heard_from(connection)
+        self._answered(connection)
         self._admission.echo_reply(connection, message.xid)
 
     @on(ofp_event.EventOFPRoleReply, MAIN_DISPATCHER)
     def on_role_reply(self, connection: Connection, message: Frame) -> None:
         role, generation = decode.role_reply(message.body)
+        self._answered(connection)
         self._admission.role_reply(connection, message.xid, role, generation)
 
     @on(ofp_event.EventOFPExperimenter, MAIN_DISPATCHER)
@@ -486,7 +491,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     @on(ofp_event.EventOFPMultipartReply, MAIN_DISPATCHER)
     def on_multipart_reply(self, connection: Connection, message: Frame) -> None:
-        dpid, reply, now = self._heard_from(connection), multipart_reply(message.data), time.monotonic()
+        dpid, reply, now = self._answered(connection), multipart_reply(message.data), time.monotonic()
         if self._admission.connection(connection.id) is connection and self._repair.part(connection.id, reply, now):
             connection.nobody_asked()  # the time counts against the share of the switch, which may not be held
             return

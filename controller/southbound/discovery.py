@@ -343,9 +343,9 @@ class Discovery:
         alive[dpid] = self._listened
 
     @property
-    def silent_s(self) -> float:
-        """Seconds of listening since the latest message of any switch; 0 without switches."""
-        return self._listened - max(self._alive.values(), default=self._listened)
+    def listened(self) -> float:
+        """Seconds of listening since the start."""
+        return self._listened
 
     def _alive_at(self, dpid: Dpid) -> float:
         """Return the time at which the latest message of a switch arrived, here or at another southbound."""

@@ -22,7 +22,7 @@ from controller.api.forwarding import Forwarder
 from controller.api.leader_link import MEMBER, METHOD, SERVICE, LeaderLink
 from controller.api.server import MemberPort
 from controller.config import ApiConfig, Config, MembersConfig, OpenFlowConfig
-from controller.fabric.messages import SwitchConnected, SwitchLeft, SwitchMoved
+from controller.fabric.messages import SwitchConnected, SwitchesInReach, SwitchLeft, SwitchMoved
 from controller.fabric.topology import Dpid
 from controller.link.ends import LinkEnd
 from controller.link.routing import Router
@@ -38,8 +38,8 @@ from tests.support.wire.control_stand_in import running_api
 from tests.support.wire.fake_switch import FakeSwitch
 from tests.support.wire.secured import Secured
 
-A = Dpid(1)
-NO_CHANGE, EQUAL, MASTER, NO_GENERATION = 0, 1, 2, (1 << 64) - 1
+A, B = Dpid(1), Dpid(2)
+NO_CHANGE, EQUAL, MASTER, SLAVE, NO_GENERATION = 0, 1, 2, 3, (1 << 64) - 1
 BARRIER_REQUEST, BARRIER_REPLY, ROLE_REQUEST, ROLE_REPLY, FLOW = 20, 21, 24, 25, 1
 GRACE_S = 600.0
 SILENT_S = 30.0
@@ -226,11 +226,20 @@ def test_a_switch_that_its_holder_does_not_hear_is_out_of_its_reach_until_it_is_
     b.holding.set(A, 5)
     switch.becomes(at_b, MASTER)
     leader.hears(SwitchConnected)
-    until(lambda: leader.router.in_reach == {A: ["b/b"]}, "the switch in reach")
-    until(lambda: leader.router.in_reach == {}, "the switch out of reach")
+    other = Switch(B)
+    other.generation = 4
+    of_another = stack.enter_context(closing(other.connect(b.port)))
+    other.becomes(of_another, SLAVE)
+    until(lambda: leader.router.in_reach == {"b/b": SwitchesInReach(frozenset({A, B}))}, "the switches in reach")
+    silent = SwitchesInReach(frozenset(), frozenset({A, B}))
+    until(lambda: leader.router.in_reach == {"b/b": silent}, "the switches out of reach, also that of another holder")
     assert leader.kinds(SwitchLeft) == [], "connection and role stay"
+    leader.links[0].begin()
+    until(lambda: len(leader.kinds(SwitchConnected)) == 2, "the switch announced again")
+    assert leader.router.in_reach == {"b/b": silent}
     at_b.send(BARRIER_REPLY, b"", 1)
-    until(lambda: leader.router.in_reach == {A: ["b/b"]}, "the switch in reach again")
+    again = SwitchesInReach(frozenset({A}), frozenset({B}))
+    until(lambda: leader.router.in_reach == {"b/b": again}, "the switch in reach again")
 
 
 def test_a_switch_is_controlled_through_a_follower_and_handed_over(tmp_path: Path, stack: ExitStack) -> None:
@@ -238,7 +247,7 @@ def test_a_switch_is_controlled_through_a_follower_and_handed_over(tmp_path: Pat
     b, c = started(stack, leader, "b", "c")
     switch = Switch(A)
     at_b, at_c = (stack.enter_context(closing(switch.connect(follower.port))) for follower in (b, c))
-    until(lambda: sorted(leader.router.in_reach.get(A, ())) == ["b/b", "c/c"])
+    until(lambda: leader.router.in_reach == dict.fromkeys(("b/b", "c/c"), SwitchesInReach(frozenset({A}))))
     assert leader.heard == [], "nobody holds the switch"
     b.holding.set(A, 5)
     switch.becomes(at_b, MASTER)
@@ -295,7 +304,7 @@ def test_a_call_that_grpc_never_ends_is_replaced(
             link._silent_s = SILENT_S
             return await relayed(link, channel)
         link._silent_s = 0.1
-        while not leader.linked:
+        while calls == 1:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.01)
         return None

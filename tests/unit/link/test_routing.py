@@ -372,11 +372,12 @@ def test_the_leader_knows_which_members_can_reach_a_switch(loop: Loop) -> None:
     one, two = Southbound(loop, member="one/1"), Southbound(loop, member="two/2")
     changes: list[None] = []
     loop.router.changed = lambda: changes.append(None)
-    assert one.says(SwitchesInReach(frozenset({A, B}))) == []
-    two.says(SwitchesInReach(frozenset({B})))
-    assert loop.router.in_reach == {A: ["one/1"], B: ["one/1", "two/2"]}
+    both, second = SwitchesInReach(frozenset({A, B})), SwitchesInReach(frozenset({B}), frozenset({A}))
+    assert one.says(both) == []
+    two.says(second)
+    assert loop.router.in_reach == {"one/1": both, "two/2": second}
     loop.router.remove(one)
-    assert loop.router.in_reach == {B: ["two/2"]}
+    assert loop.router.in_reach == {"two/2": second}
     assert len(changes) == 3
 
 

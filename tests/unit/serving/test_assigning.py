@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
+from controller.fabric.messages import SwitchesInReach
 from controller.fabric.topology import Dpid
 from controller.serving.assigning import AWAY_S, BACK_S, LOOK_S, MOVES_S, SAME_S, Assigning, Connections, Reach
 from controller.store.assignment import MOST_MOVES, Holder
@@ -69,7 +70,13 @@ class Leader:
 
 
 def everywhere(switches: int, *members: Holder) -> Reach:
-    return {Dpid(number): members for number in range(switches)}
+    return reach({Dpid(number): members for number in range(switches)})
+
+
+def reach(connected: Mapping[Dpid, Collection[Holder]], *linked: Holder) -> Reach:
+    """Return the reports of the members that are connected to these switches, and of others that are ``linked``."""
+    members = {*linked, *(member for members in connected.values() for member in members)}
+    return {one: SwitchesInReach(frozenset(d for d, found in connected.items() if one in found)) for one in members}
 
 
 def test_switches_are_assigned_at_once_and_no_write_follows_when_nothing_changes() -> None:
@@ -154,7 +161,7 @@ def test_a_new_leader_waits_for_the_reports_of_holders_that_live() -> None:
 
 def test_a_switch_that_only_its_holder_has_lost_moves_at_once() -> None:
     connections, holders = Connections(LOST_S, LEASE_S / 2, began=0.0), {ONE: A, TWO: A}
-    both, without = {ONE: [A, B], TWO: [A]}, {ONE: [B], TWO: [A]}
+    both, without = reach({ONE: [A, B], TWO: [A]}), reach({ONE: [B], TWO: [A]})
     assert connections.connected(both, holders, 10.0)[ONE] == {A, B}
     assert connections.connected(without, holders, 10.0 + SAME_S - 0.1)[ONE] == {A, B}
     assert connections.connected(without, holders, 10.0 + SAME_S)[ONE] == {B}
@@ -163,11 +170,25 @@ def test_a_switch_that_only_its_holder_has_lost_moves_at_once() -> None:
 def test_a_switch_that_restarts_stays_with_its_holder_whichever_member_it_reaches_first() -> None:
     connections = Connections(LOST_S, LEASE_S / 2, began=0.0)
     holders = {ONE: A, TWO: A}
-    assert connections.connected({ONE: [A, B], TWO: [A]}, holders, 10.0) == {ONE: {A, B}, TWO: {A}}
-    assert connections.connected({TWO: [A]}, holders, 11.0) == {TWO: {A}}
-    assert connections.connected({ONE: [B], TWO: [A]}, holders, 10.0 + BACK_S - 0.1) == {ONE: {A, B}, TWO: {A}}
-    assert connections.connected({ONE: [B], TWO: [A]}, holders, 10.0 + BACK_S) == {ONE: {B}, TWO: {A}}
-    assert connections.connected({ONE: [A, B], TWO: [A]}, holders, 20.0) == {ONE: {A, B}, TWO: {A}}
+    both, without = reach({ONE: [A, B], TWO: [A]}), reach({ONE: [B], TWO: [A]})
+    assert connections.connected(both, holders, 10.0) == {ONE: {A, B}, TWO: {A}}
+    assert connections.connected(reach({TWO: [A]}), holders, 11.0) == {TWO: {A}}
+    assert connections.connected(without, holders, 10.0 + BACK_S - 0.1) == {ONE: {A, B}, TWO: {A}}
+    assert connections.connected(without, holders, 10.0 + BACK_S) == {ONE: {B}, TWO: {A}}
+    assert connections.connected(both, holders, 20.0) == {ONE: {A, B}, TWO: {A}}
+
+
+def test_a_switch_that_its_holder_reports_as_silent_moves_at_once() -> None:
+    connections, holders = Connections(LOST_S, LEASE_S / 2, began=0.0), {ONE: A}
+    connections.connected(reach({ONE: [A, B]}), holders, 10.0)
+    silent = {A: SwitchesInReach(frozenset(), frozenset({ONE})), B: SwitchesInReach(frozenset({ONE}))}
+    assert connections.connected(silent, holders, 10.0) == {ONE: {B}}
+
+
+def test_a_linked_member_without_any_connection_does_not_count_as_a_member_without_a_link() -> None:
+    connections, holders = Connections(LOST_S, LEASE_S / 2, began=0.0), {ONE: A}
+    connections.connected(reach({ONE: [A, B]}), holders, 10.0)
+    assert connections.connected(reach({ONE: [B]}, A), holders, 10.0 + SAME_S) == {ONE: {B}}
 
 
 def test_a_member_that_drains_is_empty_after_a_while() -> None:

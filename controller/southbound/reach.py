@@ -1,0 +1,42 @@
+"""Switches that this member can reach, for the leader, which assigns switches. Sans-IO.
+
+In: messages of switches. Out: ``SwitchesInReach``. Times are in seconds of listening (``discovery``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from controller.fabric.messages import SwitchesInReach
+from controller.fabric.topology import Dpid
+
+
+class Reach:
+    """Detection of a broken network between this member and the switches.
+
+    When all switches that have to send messages are silent for ``silent_s``, other members may reach them. All
+    connections count as broken then, also those to switches of other holders, which seldom send messages. A connection
+    counts as working again when its switch answers: TCP may take seconds to repeat lost data."""
+
+    def __init__(self, silent_s: float) -> None:
+        self._silent_s = silent_s
+        self._heard_at = 0.0
+        """Time of the latest message of a switch that has to send some."""
+        self._silent: set[Dpid] = set()
+
+    def heard(self, now: float) -> None:
+        """Handle a message of a switch that is polled, or has another request to answer."""
+        self._heard_at = now
+
+    def answered(self, dpid: Dpid) -> None:
+        self._silent.discard(dpid)
+
+    def report(self, connected: Set[Dpid], is_waiting: bool, now: float) -> SwitchesInReach:
+        """Return the switches in reach.
+
+        ``is_waiting``: whether any switch is polled, or has another request to answer."""
+        if not is_waiting:
+            self._heard_at = now
+        elif now > self._heard_at + self._silent_s:
+            self._silent |= connected
+        return SwitchesInReach(frozenset(connected - self._silent), frozenset(connected & self._silent))
