@@ -1,11 +1,12 @@
 """Samples of cumulative counters, the figures of links derived from them, and the links that counted rules may use.
 
 ``Samples`` keeps totals as they are read, and interpolates totals and rates at any instant that the samples cover. Each
-counter has a row of an array, newest sample last, so that thousands of counters are evaluated together. ``LinkFigures``
-has the latest figures of all links as one frozen mapping over arrays. ``RecentUses`` has each pair of a link and a rule
-whose packets may have used the link within the last two windows. The time of the last possible use is kept for each
-pair. Times are monotonic seconds.
-"""
+counter has a row of an array, newest sample last, so that thousands of counters are evaluated together.
+
+``LinkFigures`` has the latest figures of all links as one frozen mapping over arrays. ``RecentUses`` remembers which
+rules' packets may have used which links during the last two windows.
+
+Times are monotonic seconds."""
 
 from __future__ import annotations
 
@@ -274,15 +275,14 @@ class _Items(ItemsView[LinkId, LinkStatus]):
     _mapping: LinkFigures
 
     def __iter__(self) -> Iterator[tuple[LinkId, LinkStatus]]:
-        """Yield all items. Converting whole arrays is much faster than reading their numbers one by one."""
+        """Yield all items, converting whole arrays, which is much faster than reading their numbers one by one."""
         figures = self._mapping
-        columns = (figures._bytes.tolist(), _or_none(figures._rate_bps), _or_none(figures._background_bps))
+        columns = (figures._bytes.tolist(), _none_for_nan(figures._rate_bps), _none_for_nan(figures._background_bps))
         rows = list(zip(*columns, strict=True))
         return ((link, LinkStatus(*rows[at])) for link, at in figures._place.items())
 
 
-def _or_none(values: Floats) -> list[float | None]:
-    """Return the values with None for NaN."""
+def _none_for_nan(values: Floats) -> list[float | None]:
     return [None if value != value else value for value in values.tolist()]
 
 
@@ -300,8 +300,8 @@ class RecentFigures:
         self._rates_bps = np.zeros(0)
         self._counted: list[Rows] = []
         self._readings = 0
-        self._found = Memo(self._find)
-        self._spread = Memo(_spread)
+        self._found = Memo(self._rows_by_link)
+        self._in_order = Memo(_in_order)
         self._figures = Memo(self._make)
 
     def counted(self, rows: Rows) -> None:
@@ -331,12 +331,11 @@ class RecentFigures:
         whole window. The caller passes new mappings when values change. The result is the same object while nothing
         changes."""
         place, rows = self._found(fabric.links, fabric.hosts, self._links.numbering)
-        return self._figures(place, rows, self._spread(background_bps, measured, place), self._readings)
+        return self._figures(place, rows, self._in_order(background_bps, measured, place), self._readings)
 
-    def _find(
+    def _rows_by_link(
         self, links: Mapping[LinkId, Link], hosts: Mapping[str, Host], _numbering: int
     ) -> tuple[Mapping[LinkId, int], Rows]:
-        """Return the index of each link with samples, and the rows of these links in the same order."""
         at_hosts = (link for host in hosts.values() for link in (host.uplink, host.downlink))
         counted = [link for link in dict.fromkeys((*links, *at_hosts)) if link in self._links.row_of]
         return {link: at for at, link in enumerate(counted)}, self._links.rows_of(counted)
@@ -345,7 +344,7 @@ class RecentFigures:
         return LinkFigures(place, self._links.last(rows), self.rates_bps()[rows], background_bps)
 
 
-def _spread(values: Mapping[LinkId, float], measured: Mapping[LinkId, bool], place: Mapping[LinkId, int]) -> Floats:
+def _in_order(values: Mapping[LinkId, float], measured: Mapping[LinkId, bool], place: Mapping[LinkId, int]) -> Floats:
     """Return the values in the order of ``place``: NaN for a link that is not ``measured``, 0 for a missing value."""
     spread = np.array([0.0 if measured.get(link) else np.nan for link in place])
     for link, value in values.items():
@@ -390,10 +389,9 @@ class Appeared(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Users:
-    """Uses of links by rules within the span, as arrays. Entry i of ``links``, ``flows`` and ``until`` is one use.
+    """Uses of links by rules within the span, as arrays: entry i of ``links``, ``flows`` and ``until`` is one use.
 
-    A use is a link and a rule whose packets may have used the link. Links and rules are given by their rows in
-    ``Samples``."""
+    A use is a link and a rule whose packets may have used the link."""
 
     links: Rows
     """Row of each use's link in the samples of links."""
@@ -523,7 +521,7 @@ class RecentUses:
             part = self._parts.get(name, _NO_USERS)
             same = len(uses) == len(part.uses) and all(map(is_, uses, part.uses))
             if not same or (part.partial and counted_anew):
-                part = _part(uses, (math.inf, *(at for at, _ in earlier)), links, flows, rows_of)
+                part = _users_of_job(uses, (math.inf, *(at for at, _ in earlier)), links, flows, rows_of)
             yield name, part
 
     def _joined(self, flows: Samples[Counted]) -> Users:
@@ -533,7 +531,7 @@ class RecentUses:
         until = np.concatenate([part.until for part in parts])
         times = np.bincount(np.concatenate([part.known for part in parts]))
         if times.max(initial=0) > 1:  # a rule that has changed its owner is in several parts
-            links, rules, until = _latest_of_each(links, rules, until)
+            links, rules, until = _latest_use_of_each(links, rules, until)
         return Users(
             links,
             rules,
@@ -544,7 +542,7 @@ class RecentUses:
         )
 
 
-def _part(
+def _users_of_job(
     uses: tuple[Uses, ...],
     until: tuple[float, ...],
     links: Samples[LinkId],
@@ -574,7 +572,7 @@ def _part(
         np.repeat(np.array(ends, np.float64), sizes),
     )
     if len(used) > len(known):
-        pairs = _latest_of_each(*pairs)
+        pairs = _latest_use_of_each(*pairs)
     of_now = np.array([rows[what] for what in uses[0]], np.int64)
     all_rows = np.array([*rows.values()], np.int64)
     return _UsersOfJob(
@@ -582,8 +580,7 @@ def _part(
     )
 
 
-def _latest_of_each(links: Rows, flows: Rows, until: Floats) -> tuple[Rows, Rows, Floats]:
-    """Return each pair of a link and a flow once, with the latest of its times ``until``."""
+def _latest_use_of_each(links: Rows, flows: Rows, until: Floats) -> tuple[Rows, Rows, Floats]:
     order = np.lexsort((-until, flows, links))
     links, flows, until = links[order], flows[order], until[order]
     first = np.ones(len(links), bool)

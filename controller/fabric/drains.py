@@ -116,7 +116,7 @@ class PartNames:
 
 
 Places = Mapping[str, Dpid]
-"""Switch that each host is connected to, by the address of the host."""
+"""Switch of each host, by the address of the host."""
 
 NO_PLACES: Places = {}
 
@@ -208,7 +208,7 @@ class Drains:
 
         Raises ``InvalidInput`` for names of no part that can be drained, and ``Conflict`` when switches with hosts
         would be cut off. In both cases nothing changes."""
-        found = {drain.part: drain for drain in _named(names, fabric, down, now, no_parts)}
+        found = {drain.part: drain for drain in _parts_named(names, fabric, down, now, no_parts)}
         name_of = {drain.part: drain.name for drain in self.parts.values()}
         parts = {**self.parts}
         for part, drain in found.items():
@@ -236,7 +236,7 @@ class Drains:
             meant: set[Drainable] = {*known.cables(name), *(switches if len(switches) == 1 else ())}
             here = {name, by_end.get(name, name)} & self.parts.keys() or {by_part[p] for p in meant & by_part.keys()}
             if not here:
-                text = f"'{cut(name)}' is not drained; drained parts: {_some([*self.parts]) or 'none'}"
+                text = f"'{cut(name)}' is not drained; drained parts: {_first_names([*self.parts]) or 'none'}"
                 problems.append(FieldProblem(f"names[{number}]", text, NO_SUCH_NAME))
             gone |= here
         InvalidInput.refuse(problems)
@@ -258,7 +258,7 @@ class Drains:
         for link in sorted(self.waiting):
             if link not in self.waiting:
                 continue  # the link is the other direction of an earlier link
-            cable = {link, *_other_ways([links[link]])} if link in links else {link}
+            cable = {link, *_reverse_links([links[link]])} if link in links else {link}
             on_it = sum(len(flows.get(one, ())) for one in cable)
             if room < most and on_it > room:
                 return
@@ -270,7 +270,7 @@ def links_named(
     names: Iterable[str], fabric: Fabric, down: Collection[Part], no_parts: WhyNot = NO_REASONS
 ) -> frozenset[LinkId]:
     """Return the existing links of the parts that these names mean in ``Drains.drain``. Raises ``InvalidInput``."""
-    found = _named(names, fabric, down, 0.0, no_parts)
+    found = _parts_named(names, fabric, down, 0.0, no_parts)
     return drained_links({drain.name: drain for drain in found}, fabric.links)
 
 
@@ -325,7 +325,6 @@ def _senders(drain: Drain, links: Iterable[Link], fabric: Fabric, known: Mapping
 
 
 def _hosts_of(drains: Mapping[str, Drain], fabric: Fabric) -> Mapping[str, list[str]]:
-    """Return the addresses of hosts that are connected to each part and whose ports are up."""
     found: Mapping[str, list[str]] = {name: [] for name in drains}
     names = {drain.part: name for name, drain in drains.items()}
     for ip, host in fabric.hosts.items():
@@ -357,12 +356,11 @@ def forwarding_links(
     """Return all links except the excluded links that no route uses. ``used``: links of routes.
 
     A cable is kept or removed with both directions, because acknowledgements travel on the cables of their flow."""
-    both = {*used, *_other_ways(links[link] for link in used if link in links)} if excluded else ()
+    both = {*used, *_reverse_links(links[link] for link in used if link in links)} if excluded else ()
     return without(links, excluded.difference(both))
 
 
-def _other_ways(links: Iterable[Link]) -> Iterator[LinkId]:
-    """Yield the opposite direction of each link; a circuit has no opposite direction."""
+def _reverse_links(links: Iterable[Link]) -> Iterator[LinkId]:
     return (LinkId(*link.dst) for link in links if not link.one_way)
 
 
@@ -371,10 +369,12 @@ def with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
     return fabric if links is fabric.links else replace(fabric, links=links)
 
 
-def _named(
+def _parts_named(
     names: Iterable[str], fabric: Fabric, down: Collection[Part], now: float, no_parts: WhyNot
 ) -> Iterator[Drain]:
-    """Yield the parts that the names mean. Raises ``InvalidInput`` for ambiguous names, and names of no part."""
+    """Yield the parts that the names mean.
+
+    Raises ``InvalidInput`` for ambiguous names, and names of no part."""
     known = PartNames(fabric, down)
     problems: list[FieldProblem] = []
     for number, name in enumerate(limited(names)):
@@ -400,9 +400,9 @@ def _refuse_cut_off(
 ) -> None:
     """Raise ``Conflict`` when the drain would cut off switches with hosts.
 
-    Switches are cut off when hosts could not reach each other any more, or when a switch with hosts is to be drained
-    itself: hosts on it reach each other only through it. ``leaves``: switches with hosts. ``parts``: parts to be
-    drained. ``before``, ``after``: drained links without and with these parts."""
+    A drained switch with hosts is also refused, because its hosts reach each other only through it. ``leaves``:
+    switches with hosts. ``parts``: parts to be drained. ``before``, ``after``: drained links without and with these
+    parts."""
     for leaf in sorted(leaf for leaf in leaves if leaf in parts):
         raise Conflict(f"hosts on {fabric.name(leaf)} would have no path to others: nothing is drained")
     leaves = fabric.switches.keys() & leaves
@@ -413,11 +413,10 @@ def _refuse_cut_off(
     split = [one for one in islands if sum(other[0] == one[0] for other in islands) > 1]
     if split:
         alone = min((islands[one] for one in split), key=len)
-        named = _some([fabric.name(leaf) for leaf in alone])
+        named = _first_names([fabric.name(leaf) for leaf in alone])
         raise Conflict(f"hosts on {named} would have no path to others: nothing is drained")
 
 
-def _some(names: Sequence[str]) -> str:
-    """Return at most ``MAX_NAMED`` of the names as text, followed by the number of the remaining names."""
+def _first_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more

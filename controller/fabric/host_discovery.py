@@ -53,7 +53,7 @@ QUESTIONS = 3
 ASK_EVERY_S = 1.0
 """Number of requests to the known port of a claimed address, and seconds between them.
 
-The address moves when none of these requests is answered."""
+The address moves to the other port when none of these requests is answered."""
 SETTLED_FOR_S = 10.0
 """Seconds after a refusal in which further claims to the address are refused without a request."""
 RECENT_S = 60.0
@@ -132,7 +132,7 @@ class HostClaims:
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
-    """A host that requested an address, and the monotonic time after which it gets no answer."""
+    """Host that requested an address, and the monotonic time after which it gets no answer."""
 
     at: PortRef
     ip: str
@@ -143,8 +143,8 @@ class _Asker:
 class _Turns:
     """Order in which missing addresses are requested.
 
-    Waiting jobs take turns, so that a job with many missing addresses does not delay others. Half of the turns are for
-    jobs with addresses that were never requested, which come first."""
+    Jobs take turns, so that a job with many missing addresses delays no other job. Addresses that were never
+    requested come first and get half of the turns."""
 
     def __init__(self) -> None:
         self._missing: Mapping[Hashable, Sequence[str]] = {}
@@ -156,7 +156,6 @@ class _Turns:
         self._named: Counter[str] = Counter()
 
     def follow(self, missing: Mapping[Hashable, Sequence[str]]) -> None:
-        """Record the missing addresses of each waiting job. Only jobs with changed addresses are examined."""
         before, self._missing = self._missing, missing
         for who, known, ips in differing(before, missing):
             wanted, queue = set(ips or ()), self._queues.get(who, deque[str]())
@@ -185,7 +184,7 @@ class _Turns:
         return ip in self._named
 
     def next(self) -> str:
-        """Return the address to request next. The caller checks first that some address is missing."""
+        """Return the address to request next; some address must be missing."""
         self._turn += 1
         if self._never and (self._turn % 2 or not self._again):
             who, left = next(iter(self._never.items()))
@@ -266,13 +265,13 @@ class HostDiscovery:
         for ip, claim in moved.items():
             if self._topology.place_of(ip) == claim.old:
                 self._topology.move_host(ip, claim.mac, claim.at, now)
-        return self._ask_in_turn(missing, now) + contested + self._ask_silent(now)
+        return self._ask_in_turn(missing, now) + contested + self._request_silent_hosts(now)
 
     def _ask_in_turn(self, missing: Mapping[Any, Sequence[str]], now: float) -> list[SendArpRequest]:
         self._turns.follow(missing)
         if not self._turns.addresses:
             return []
-        room = self._room(now)
+        room = self._requests_left(now)
         due: dict[str, None] = {}
         for _ in range(min(self._turns.addresses, MAX_LOOKED_AT)):
             if len(due) >= room:
@@ -282,7 +281,7 @@ class HostDiscovery:
                 due[ip] = None
         return self.request(due, now)
 
-    def _ask_silent(self, now: float) -> list[SendArpRequest]:
+    def _request_silent_hosts(self, now: float) -> list[SendArpRequest]:
         """Return requests, once a second, to some of the declared or adopted hosts whose MAC address is unknown."""
         if now < self._silent_due:
             return []
@@ -307,13 +306,12 @@ class HostDiscovery:
         everywhere = self._topology.edge_ports(now)
         if not everywhere:
             return []
-        due = due[: self._room(now)]
+        due = due[: self._requests_left(now)]
         self._asked_at |= dict.fromkeys(due, now)
         self._asked.extend([now] * len(due))
         return [SendArpRequest(ip, everywhere) for ip in due]
 
-    def _room(self, now: float) -> int:
-        """Return the number of further addresses that may be requested at this time."""
+    def _requests_left(self, now: float) -> int:
         while self._asked and self._asked[0] <= now - ASK_AGAIN_S:
             self._asked.popleft()
         if len(self._asked) >= self._limit:
@@ -325,7 +323,6 @@ class HostDiscovery:
         return max(0, self._limit - len(self._asked))
 
     def _answers(self, ip: str, mac: str, now: float) -> list[SendArpReply]:
-        """Return answers to the hosts that wait for this address."""
         askers = self._waiting.pop(ip, {}).values()
         return [SendArpReply(asker.at, asker.ip, asker.mac, ip, mac) for asker in askers if asker.until > now]
 

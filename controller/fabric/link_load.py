@@ -6,9 +6,10 @@ used the link. The background is rather too low than too high, so that a job's o
 
 Announced flows that no rule counts yet may have sent part of the excess. ``background`` subtracts, on each link, as
 much as these flows can have sent: no more than their sources sent, and no more than their destinations received. A new
-job thus does not hide the traffic of others. ``RecentBackground`` keeps links that were busy until lately from counting
-as free. Thousands of links are evaluated together, in arrays.
-"""
+job thus does not hide the traffic of others.
+
+``RecentBackground`` keeps links that were busy until lately from counting as free. Thousands of links are evaluated
+together, in arrays."""
 
 from __future__ import annotations
 
@@ -87,15 +88,11 @@ class Measured:
         return Measured({link: at for at, link in enumerate(links)}, *arrays, self.counted, self.reached[rows])
 
 
-class _Sized(NamedTuple):
-    """Capacities of links as an array."""
-
+class _Capacities(NamedTuple):
     place: Mapping[LinkId, int]
-    """Index of each link in the arrays."""
     bps: Floats
     """Capacity of each link in bit/s."""
     at_host: NDArray[np.bool_]
-    """Whether each link has a host at one end."""
 
 
 class _Announced(NamedTuple):
@@ -214,7 +211,7 @@ class LinkLoad:
             self._flows.forget([what for what in unread if what not in self._uses])
         self.measured = self._measure(now, self._sized(capacity_bps))
 
-    def _measure(self, now: float, sized: _Sized) -> Measured:
+    def _measure(self, now: float, sized: _Capacities) -> Measured:
         """Return the traffic of each link beyond all counted flows that may have used the link.
 
         Only links that carry more than noise, and links of hosts that carry anything, are evaluated."""
@@ -247,9 +244,9 @@ class LinkLoad:
         slack = slack * sized.bps[left, None]
         beyond, sent, certain, most_sent = *np.zeros((2, len(rows))), *np.zeros((2, len(rows), PARTS))
         certain[left] = excess - slack
-        beyond[left] = _lately(excess, certain[left], noise_bps[left])
+        beyond[left] = _present_excess_bps(excess, certain[left], noise_bps[left])
         # On links of flows with removed rules, the bound includes all traffic: counters of these rules are not read.
-        sent[left] = _most(np.where(of_gone[left, None], carried, excess))
+        sent[left] = _largest_of_row(np.where(of_gone[left, None], carried, excess))
         at_most = np.where(of_gone[left, None], carried, np.minimum(carried, excess + slack))
         most_sent[left] = np.nan_to_num(np.maximum(at_most, 0.0), nan=np.inf)
         sent[~read] = most_sent[~read] = np.inf
@@ -258,10 +255,10 @@ class LinkLoad:
     def _over_parts(self, links: Rows, on: _Pairs, end: Floats) -> tuple[Floats, Floats, Floats]:
         """Return the carried traffic, the excess and the slack of these links, as three arrays.
 
-        Each array has a row per link. Its columns are for the last part of the window, the last two parts, and all
-        three. The window ends at ``end``. Its parts begin when counters of the link were read. Carried traffic, and the
-        excess over the flows in ``on``, are in bit/s, NaN where unknown. The slack is the time by which readings of
-        flows and of the link may be apart, as a fraction of the column's time."""
+        Each array has a row per link, and columns for the last part of the window, the last two parts, and all
+        three. The window ends at ``end``; its parts begin when counters of the link were read. Carried traffic, and
+        the excess over the flows in ``on``, are in bit/s, NaN where unknown. The slack is the time by which readings
+        of flows and of the link may be apart, as a fraction of the column's time."""
         ends, first, which = np.unique(end, return_index=True, return_inverse=True)
         parts = self._window_s * (np.arange(1, PARTS + 1) - 0.1) / PARTS  # allows for irregular readings
         begins = self._links.sampled_before(links[first], ends[:, None] - parts)
@@ -288,7 +285,7 @@ class LinkLoad:
             return carried, 8 * excess / spans[which], slack_s / spans[which]
 
     def _reach_back(self, pairs: Rows, flows: Rows, end: Floats) -> NDArray[np.bool_]:
-        """Return, for every flow counter, whether it covers a whole window on all links that the flow may have used.
+        """Return whether each flow counter covers a whole window on all links that the flow may have used.
 
         ``end``: end of each link's window, infinite where the link is not read any more."""
         earliest = np.full(self._flows.rows, np.inf)
@@ -308,18 +305,19 @@ class LinkLoad:
 
 
 class _Pairs(NamedTuple):
-    """Pairs of a link and a flow, each with the time until which the flow may have used the link; see ``Users``."""
+    """Pairs of a link and a flow, each with the time until which the flow may have used the link."""
 
     links: Rows
     flows: Rows
     until: Floats
 
     def of(self, wanted: NDArray[np.bool_]) -> _Pairs:
-        """Return the pairs for which ``wanted`` is true."""
         return _Pairs(self.links[wanted], self.flows[wanted], self.until[wanted])
 
     def at(self, links: Rows, count: int) -> _Pairs:
-        """Return the pairs on these links, each link as its index in ``links``. ``count``: number of all links."""
+        """Return the pairs on these links, each link as its index in ``links``.
+
+        ``count``: number of all links."""
         number = np.full(count, -1)
         number[links] = np.arange(len(links))
         here = self.of(number[self.links] >= 0)
@@ -336,11 +334,11 @@ def in_use(measured: Measured, bps: Floats) -> Mapping[LinkId, float]:
     return {links[number]: float(bps[number]) for number in np.flatnonzero(bps)}
 
 
-def _lately(excess: Floats, certain: Floats, noise_bps: Floats) -> Floats:
+def _present_excess_bps(excess: Floats, certain: Floats, noise_bps: Floats) -> Floats:
     """Return the present excess of each link in bit/s; 0 if the excess is uncertain or at most the noise.
 
-    ``excess`` and ``certain``: values in bit/s, with the columns of ``certain_bps``. The result is the excess over as
-    many parts of the window, from the last one on, as have steady traffic."""
+    ``excess`` and ``certain``: values in bit/s, with the columns of ``certain_bps``. Steady traffic is averaged over
+    as many parts of the window as possible."""
     found = excess[:, 0]
     for part in range(1, PARTS):
         steady = (np.abs(excess[:, :part] - excess[:, part, None]) <= STEADY * noise_bps[:, None]).all(axis=1)
@@ -348,15 +346,15 @@ def _lately(excess: Floats, certain: Floats, noise_bps: Floats) -> Floats:
     return np.where((certain > 0).any(axis=1) & (found > noise_bps), found, 0.0)
 
 
-def _most(bps: Floats) -> Floats:
+def _largest_of_row(bps: Floats) -> Floats:
     """Return the largest value of each row, at least 0; infinite if the value over the latest part is unknown."""
     most = np.maximum(np.fmax.reduce(bps, axis=1), 0.0)
     return np.where(np.isnan(bps[:, 0]), np.inf, most)
 
 
-def _sized(capacity_bps: Mapping[LinkId, float]) -> _Sized:
+def _sized(capacity_bps: Mapping[LinkId, float]) -> _Capacities:
     at_host = {link.at for link in capacity_bps if link.direction == "in"}
-    return _Sized(
+    return _Capacities(
         {link: number for number, link in enumerate(capacity_bps)},
         np.fromiter(capacity_bps.values(), np.float64, len(capacity_bps)),
         np.array([link.at in at_host for link in capacity_bps], bool),
@@ -372,24 +370,22 @@ def background(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -
     ``uncounted``: announced flows that no rule counts yet, each with all links that it may use."""
     bps = measured.beyond_bps
     if uncounted and bps.any():
-        seems_bps, *at_most_bps = _of_flows(measured, uncounted, hosts)
+        seems_bps, *at_most_bps = _bounds_of_uncounted_flows(measured, uncounted, hosts)
         left = bps - seems_bps
         certain = (left > measured.noise_bps) & (measured.certain_bps > np.transpose(at_most_bps)).any(axis=1)
         bps = np.where(seems_bps > 0, np.where(certain, left, 0.0), bps)
     return in_use(measured, bps)
 
 
-def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -> Iterator[Floats]:
+def _bounds_of_uncounted_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -> Iterator[Floats]:
     """Yield arrays with an upper bound in bit/s, for each link, of the traffic of the uncounted flows.
 
     The first array is computed from the estimated traffic of the hosts (``Measured.sent_bps``). Each further array is
     computed from one column of ``Measured.most_sent_bps``, the largest possible traffic of the hosts.
 
-    The bound is 0 on links without traffic beyond counted flows. On other links it is the smallest of three sums:
-
-    - the traffic that the sources of the flows on the link sent,
-    - the traffic that the destinations of the flows received,
-    - for each flow, the smaller of the traffic of its source and of its destination."""
+    The bound is 0 on links without traffic beyond counted flows. On other links it is the smallest of three sums: -
+    the traffic that the sources of the flows on the link sent, - the traffic that the destinations of the flows
+    received, - for each flow, the smaller of the traffic of its source and of its destination."""
     place = measured.place
     src = np.array([place.get(hosts[flow.src_ip].uplink, -1) for flow in uncounted], np.int64)
     dst = np.array([place.get(hosts[flow.dst_ip].downlink, -1) for flow in uncounted], np.int64)

@@ -413,7 +413,7 @@ class KnownParts:
         for dpid, was, switch in differing(before.switches, fabric.switches):
             for one, connected in ((was, False), (switch, True)):
                 if one:
-                    _change(self._connected, one.name, dpid, connected)
+                    _add_or_remove(self._connected, one.name, dpid, connected)
             if switch is None:
                 self._connected_at.pop(dpid, None)
                 self._vanished(switch_key(dpid), now)
@@ -427,13 +427,13 @@ class KnownParts:
     def _is_expected(self, switch: Switch) -> bool:
         """Return whether the switch is known or declared.
 
-        Any program that reaches the OpenFlow port can connect as a switch. An unexpected switch is therefore remembered
-        only when a cable or host is connected to it."""
+        Any program that reaches the OpenFlow port can connect as a switch. An unexpected switch is therefore
+        remembered only when a cable or host is connected to it."""
         declared = PartKey(PartKind.SWITCH, f"{DECLARED}{switch.name}")
         return switch_key(switch.dpid) in self._known or declared in self._known
 
     def _follow_links(self, before: Fabric, fabric: Fabric, now: float) -> None:
-        """Update the cables. Circuits are not remembered: they change with the connections of optical switches."""
+        """Update the cables, except circuits, which change with the connections of optical switches."""
         for _, was, link in differing(before.links, fabric.links):
             if was and not was.one_way and (link is None or link.dst != was.dst):
                 self._vanished(cable_key(was.src, was.dst), now)
@@ -445,13 +445,13 @@ class KnownParts:
         for ip, was, host in differing(before.hosts, fabric.hosts):
             if was is None or host is None or was.at != host.at:
                 if was:
-                    _change(self._hosts, was.at.dpid, ip, False)
+                    _add_or_remove(self._hosts, was.at.dpid, ip, False)
                 if host:
-                    _change(self._hosts, host.at.dpid, ip, True)
+                    _add_or_remove(self._hosts, host.at.dpid, ip, True)
                 self._follow_host(ip, fabric, now, is_new=was is None)
 
     def _follow_host(self, ip: str, fabric: Fabric, now: float, is_new: bool = False) -> None:
-        """Update a host. A host is present while its port is up, even if it sends nothing.
+        """Update a host, which is present while its port is up, even if it sends nothing.
 
         A host that becomes known while its port is down, as after a restart, is down."""
         key, host = host_key(ip), fabric.hosts.get(ip)
@@ -467,7 +467,7 @@ class KnownParts:
         return key in self._known or self._count[key.kind] < MOST_OF_A_KIND
 
     def _appeared(self, part: Part, now: float) -> None:
-        """Record that the part and its switches are present. Forget absent cables that used its ports."""
+        """Record that the part and its switches are present; forget absent cables that used its ports."""
         key = part.key
         if not self._has_room(key):
             return
@@ -517,7 +517,7 @@ class KnownParts:
             for n, name in enumerate(names)
             if (problem := _name_problem(name, by_name.get(name, ())))
         )
-        wanted = {name: _meant(by_name[name]) for name in names}
+        wanted = {name: _first_down(by_name[name]) for name in names}
         if problems := [text for name, part in wanted.items() if (text := self._why_not_forgotten(name, part))]:
             raise Conflict("; ".join(problems))
         gone = {part.key: part for part in wanted.values()}
@@ -545,7 +545,6 @@ class KnownParts:
         return found
 
     def _why_not_forgotten(self, name: str, part: Part) -> str:
-        """Return the error text if the part cannot be forgotten, else an empty string."""
         if part.down_since is None:
             return f"{name} is not down; only parts that are down can be forgotten"
         if self.declared.declares(part):
@@ -575,9 +574,9 @@ class KnownParts:
 
     def _index(self, part: Part, more: int) -> None:
         for end in part.ends if part.kind is not PartKind.SWITCH else ():
-            _change(self._plugged, end.at.dpid if end.seen else end.switch, part.key, more > 0)
+            _add_or_remove(self._plugged, end.at.dpid if end.seen else end.switch, part.key, more > 0)
             if part.kind is PartKind.LINK and end.seen:
-                _change(self._cables, end.at, part.key, more > 0)
+                _add_or_remove(self._cables, end.at, part.key, more > 0)
         for stand_in, needed in self.declared.count(part, more):
             if needed and stand_in.key not in self._known:
                 self._set(stand_in.key, replace(stand_in, down_since=self._since))
@@ -590,7 +589,6 @@ class KnownParts:
             self._count_present[key.kind] += 1 if there else -1
 
     def _publish(self, now: float) -> None:
-        """Bring ``parts``, ``explained``, ``absent`` and ``awaited`` up to date with all changes so far."""
         if len(self.awaited) != len(self._awaited):  # the set only shrinks
             self.awaited = frozenset(self._awaited)
         absent = {kind: self._count[kind] - self._count_present[kind] for kind in PartKind}
@@ -607,10 +605,10 @@ class KnownParts:
         self._explain_at = min((end for end in until.values() if now < end < math.inf), default=math.inf)
 
     def _explained_until(self, part: Part) -> float:
-        """Return the monotonic time until which a switch explains why the part is down.
+        """Return the monotonic time until which the loss of a switch explains why the part is down.
 
-        The time is infinite while a switch of the part is down. A part that was down before the start is explained only
-        by a switch that is still down; otherwise its loss is a separate fault."""
+        The time is infinite while a switch of the part is down. A part that was down before the start is explained
+        only by a switch that is still down; otherwise its loss is a separate fault."""
         if part.down_since is None or part.kind is PartKind.SWITCH:
             return -math.inf
         lost_at = self._lost_at.get(part.key)
@@ -628,7 +626,7 @@ class KnownParts:
         return until
 
 
-def _change(index: dict[K, set[V]], key: K, value: V, more: bool) -> None:
+def _add_or_remove(index: dict[K, set[V]], key: K, value: V, more: bool) -> None:
     """Add the value to the index under this key, or remove it.
 
     Empty entries are deleted, because peers choose names and dpids and could fill the memory with them."""
@@ -649,6 +647,6 @@ def _name_problem(name: str, parts: Sequence[Part]) -> str:
     return ""
 
 
-def _meant(parts: Sequence[Part]) -> Part:
-    """Return the part that the operator means: the first part that is down, or the first part if all are present."""
+def _first_down(parts: Sequence[Part]) -> Part:
+    """Return the first of these parts that is down, or the first part if all are present."""
     return next((part for part in parts if part.down_since is not None), parts[0])

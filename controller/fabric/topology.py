@@ -283,7 +283,6 @@ class _Searches:
         return Towards(dict(sorted(hops.items())), {**distance, dst: 0})
 
     def _search(self, ends: Collection[Dpid]) -> Towards:
-        """Return the next hops and distances to the nearest of these switches."""
         hops: dict[Dpid, tuple[LinkId, ...]] = {}
         distance, level = dict.fromkeys(ends, 0), list(ends)
         while level:
@@ -366,7 +365,7 @@ class CandidatePaths:
             case 2:
                 first = last = before & after
             case 4:  # every walk of four links is a shortest path
-                to, fro = self._two_back(dst), self._two_on(src)
+                to, fro = self._before_two_links(dst), self._after_two_links(src)
                 first = frozenset([switch for switch in before if not to.isdisjoint(self._next.get(switch, ()))])
                 last = frozenset([switch for switch in after if not fro.isdisjoint(self._previous.get(switch, ()))])
             case _:
@@ -378,7 +377,6 @@ class CandidatePaths:
         )
 
     def _searched_ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
-        """Return the result of ``ends`` from a search along the next hops."""
         hops = self._towards(dst).hops
         here, last = {src}, set[LinkId]()
         while here:
@@ -437,7 +435,7 @@ class CandidatePaths:
         if src == dst:
             return 0
         near = self._near(src, dst)
-        if near is None and not self._two_on(src).isdisjoint(self._two_back(dst)):
+        if near is None and not self._after_two_links(src).isdisjoint(self._before_two_links(dst)):
             return 4
         return near or self._towards(dst).distance.get(src)
 
@@ -448,9 +446,9 @@ class CandidatePaths:
             return 1
         if not on.isdisjoint(before):
             return 2
-        return None if self._two_on(src).isdisjoint(before) else 3
+        return None if self._after_two_links(src).isdisjoint(before) else 3
 
-    def _two_on(self, src: Dpid) -> frozenset[Dpid]:
+    def _after_two_links(self, src: Dpid) -> frozenset[Dpid]:
         """Return the switches at the end of walks of two links from ``src``."""
         found = self._second.get(src)
         if found is None:
@@ -458,7 +456,7 @@ class CandidatePaths:
             found = self._second[src] = frozenset().union(*on)
         return found
 
-    def _two_back(self, dst: Dpid) -> frozenset[Dpid]:
+    def _before_two_links(self, dst: Dpid) -> frozenset[Dpid]:
         """Return the switches at the start of walks of two links to ``dst``."""
         found = self._second_last.get(dst)
         if found is None:
@@ -467,7 +465,7 @@ class CandidatePaths:
         return found
 
     def _find(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
-        """Return the shortest paths. Paths of up to two links, as in a leaf-spine fabric, need no search."""
+        """Return the shortest paths; paths of up to two links, as in a leaf-spine fabric, need no search."""
         if src == dst:
             return ((),)
         if direct := self._direct.get((src, dst)):
@@ -492,10 +490,10 @@ class CandidatePaths:
             yield ()
             return
         waiting = [(link, self._paths(hops, self.far_end[link], dst)) for link in hops.get(src, ())]
-        yield from self._in_turn(waiting)
+        yield from self._alternating(waiting)
 
     @staticmethod
-    def _in_turn(waiting: Sequence[tuple[LinkId, Iterator[Path]]]) -> Iterator[Path]:
+    def _alternating(waiting: Sequence[tuple[LinkId, Iterator[Path]]]) -> Iterator[Path]:
         """Yield each link followed by a path of its iterator, alternating between links until none has another path."""
         while waiting:
             still = []
@@ -554,7 +552,7 @@ def island_of(switches: Iterable[Dpid], links: Mapping[LinkId, Link]) -> dict[Dp
 
 
 def _reached(first: Dpid, beside: Mapping[Dpid, set[Dpid]], without: Container[Dpid]) -> set[Dpid]:
-    """Return the switches that can be reached from ``first``, including ``first``.
+    """Return ``first`` and the switches that can be reached from it.
 
     ``beside``: neighbours of each switch. ``without``: switches that are skipped."""
     reached, ahead = {first}, [first]

@@ -68,8 +68,6 @@ Learned = Literal["new", "known", "moved", "contested", "refused", "ignored"]
 
 @dataclass(slots=True)
 class _Held:
-    """Hold-down of a cable."""
-
     hold_s: float
     until: float
     """End of the hold-down in monotonic seconds; infinite until the cable returns.
@@ -239,7 +237,7 @@ class TopologyState:
         self._ready.add(dpid)
         for port in switch.ports:
             at = PortRef(dpid, port)
-            self._recheck([at, *self._arriving.get(at, ())])
+            self._use_links_from([at, *self._arriving.get(at, ())])
         return True
 
     def switch_left(self, dpid: Dpid, now: float) -> None:
@@ -308,7 +306,7 @@ class TopologyState:
         self._arriving[dst].add(src)
         if self._heard.get(dst) == src and src not in self._one_way:
             self._hold_downs.returned(frozenset((src, dst)), now)
-        self._recheck([src])
+        self._use_links_from([src])
 
     def link_lost(self, src: PortRef, dst: PortRef, now: float) -> None:
         """Record that probes sent out of ``src`` do not arrive at ``dst`` any more."""
@@ -331,7 +329,7 @@ class TopologyState:
         changed = [src for src in before.keys() | links.keys() if before.get(src) != links.get(src)]
         for src in changed:
             self._changed |= self._remove_link(LinkId(*src))
-        self._recheck(changed)  # probes may have arrived before the link was allowed
+        self._use_links_from(changed)  # probes may have arrived before the link was allowed
         return bool(changed)
 
     @property
@@ -343,7 +341,7 @@ class TopologyState:
     def advance(self, now: float) -> None:
         """Release the links whose hold-down is over."""
         for cable in self._hold_downs.release(now):
-            self._recheck(cable)
+            self._use_links_from(cable)
 
     def _unhear(self, src: PortRef, now: float) -> None:
         """Forget where the probes of ``src`` arrived, and stop using the links of its cable."""
@@ -366,11 +364,10 @@ class TopologyState:
         else:
             self._hold_downs.failed_again(frozenset((src, dst)))
         for dpid in {src.dpid, dst.dpid} if usable else ():
-            if self._stranded(dpid):
+            if self._has_hosts_but_no_link(dpid):
                 self._hold_downs.release_switch(dpid, now)
 
-    def _recheck(self, ports: Iterable[PortRef]) -> None:
-        """Begin to use each link from these ports that may be used now."""
+    def _use_links_from(self, ports: Iterable[PortRef]) -> None:
         for src in ports:
             dst = self._heard.get(src)
             if dst is None or LinkId(src.dpid, src.port) in self._links or not self._usable(src, dst):
@@ -396,8 +393,7 @@ class TopologyState:
             return self._heard.get(dst) == src and not self._hold_downs.holds(frozenset((src, dst)))
         return False
 
-    def _stranded(self, dpid: Dpid) -> bool:
-        """Return whether the switch has hosts but no usable link to another switch."""
+    def _has_hosts_but_no_link(self, dpid: Dpid) -> bool:
         return dpid in self._switches and self._hosts_of[dpid] > 0 and not self._links_of[dpid]
 
     # ---- hosts
@@ -470,7 +466,6 @@ class TopologyState:
             self.place_host(ip, None, at)
 
     def _has_room(self, ip: str, at: PortRef, is_named: bool) -> bool:
-        """Return whether the host may be added, or moved, to this port."""
         of_port, of_switch = len(self._hosts_at.get(at, ())), self._hosts_of[at.dpid]
         is_full = len(self._hosts) >= MAX_HOSTS + len(self._declared)
         fits_in_all = is_named or ip in self._hosts or not is_full
@@ -496,8 +491,8 @@ class TopologyState:
     def _place_declared(self, switch: Switch, ports: Iterable[Port]) -> None:
         """Place the declared hosts of these ports.
 
-        Switches choose the names that they report. Hosts are therefore not placed if the name of the switch is declared
-        with another dpid, or if they are at another connected switch with this name."""
+        Switches choose the names that they report. Hosts are therefore not placed if the name of the switch is
+        declared with another dpid, or if they are at another connected switch with this name."""
         hosts = self._declared_by_switch.get(switch.name)
         if not hosts or (self._dpid_of.get(switch.name) or switch.dpid) != switch.dpid:
             return
@@ -510,13 +505,14 @@ class TopologyState:
                     self.place_host(host.ip, host.mac, at)
 
     def _is_namesake(self, dpid: Dpid, switch: Switch) -> bool:
-        """Return whether another connected switch with the same name has this dpid."""
         other = self._switches.get(dpid)
         return dpid != switch.dpid and other is not None and other.name == switch.name
 
 
 def _subtract(counts: Counter[Dpid], dpid: Dpid) -> None:
-    """Subtract one from the count of a dpid. Counts of 0 are removed, because a peer may use any number of dpids."""
+    """Subtract one from the count of a dpid.
+
+    Counts of 0 are removed, because a peer may use any number of dpids."""
     counts[dpid] -= 1
     if not counts[dpid]:
         del counts[dpid]

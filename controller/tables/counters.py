@@ -35,19 +35,15 @@ from controller.tables.rules import FlowKey
 
 
 class _Links(NamedTuple):
-    """Links at the ports of a switch: outgoing links (``out``), and incoming links from hosts (``into``)."""
-
     out: Mapping[PortNo, LinkId]
     into: Mapping[PortNo, LinkId]
 
 
 class _Flows(NamedTuple):
-    """Counted flows of the rules of a switch."""
-
     here: tuple[bool, ...]
-    """Whether a rule counts a flow that begins at the switch, rule by rule."""
+    """Whether each rule counts a flow that begins at the switch."""
     what: tuple[Counted, ...]
-    """Traffic that each of these rules counts; only rules whose value in ``here`` is True have an entry."""
+    """Traffic that is counted by each rule whose value in ``here`` is True."""
 
 
 class PuntDrops(NamedTuple):
@@ -201,7 +197,6 @@ class CounterIntake:
         self.drops.pop(at, None)
 
     def _link_bytes(self, fabric: Fabric, switch: Switch, ports: Mapping[PortNo, PortCount]) -> dict[LinkId, int]:
-        """Return the cumulative bytes of each link that begins at the switch or at one of its hosts."""
         out, into = self._links[switch.dpid](switch, self._edges(fabric.hosts))
         totals = {}
         for port, count in ports.items():
@@ -218,7 +213,7 @@ class CounterIntake:
     def _count_pairs(
         self, fabric: Fabric, dpid: Dpid, at: float, counts: Mapping[FlowKey, RuleCount], all_rules: bool
     ) -> tuple[tuple[Counted, ...], list[RuleCount]]:
-        """Add the counts of rules for flows that begin at this switch. Rules at later switches count the same bytes.
+        """Add the counts of rules for flows that begin at this switch; later switches count the same bytes again.
 
         Returns the traffic that each of these rules counts, and their counts."""
         flows = self._flows[dpid, all_rules](dpid, fabric.hosts, tuple(counts))

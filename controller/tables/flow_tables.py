@@ -119,39 +119,37 @@ def _control_rules(
 ) -> RuleSet:
     """Return the rules, and a meter per port: a host that floods exhausts only the limit of its own port.
 
-    The id of a meter is the number of its port. ARP that arrives at fabric ports is only forwarded, because the switch
-    of the sending host has already sent it to the controller."""
+    The id of a meter is the number of its port. ARP that arrives at fabric ports is only forwarded, because the
+    switch of the sending host has already sent it to the controller."""
     probes = Match(eth_type=ETH_ARP, eth_dst=BROADCAST_MAC, arp_spa=NO_ADDRESS)
     onward = (AnyPort(),) if turns_back else ()
-    flows = [_pass(0, Match(), onward), _pass(PUNT_PRIORITY, probes, onward)]
+    flows = [_to_next_table(0, Match(), onward), _to_next_table(PUNT_PRIORITY, probes, onward)]
     with_hosts = {port for port, _ in known}
     for port in ports:
-        flows += _port_rules(port, port in fabric_ports, port in with_hosts, onward)
+        flows += _rules_without_addresses(port, port in fabric_ports, port in with_hosts, onward)
     for port, ip in known:
         flows += _host_rules(port, ip, onward)
     return RuleSet.of(flows, meters=[_meter(port, punt_rate_pps) for port in ports])
 
 
 @lru_cache(maxsize=1 << 13)  # shared by all switches, which mostly have the same port numbers
-def _port_rules(
+def _rules_without_addresses(
     port: PortNo, leads_to_switch: bool, has_hosts: bool, onward: tuple[Action, ...]
 ) -> tuple[FlowRule, ...]:
-    """Return the rules of a port that do not depend on the addresses of its hosts."""
     arp = Match(in_port=port, eth_type=ETH_ARP)
     rules = (
-        _punt(PUNT_PRIORITY, Match(in_port=port, eth_type=ETH_LLDP)),
-        _punt(PUNT_PRIORITY, arp._replace(eth_dst=CONTROLLER_MAC)),
-        _punt(OTHER_ARP_PRIORITY, arp, None if has_hosts else Table.PINNED, onward),
+        _to_controller(PUNT_PRIORITY, Match(in_port=port, eth_type=ETH_LLDP)),
+        _to_controller(PUNT_PRIORITY, arp._replace(eth_dst=CONTROLLER_MAC)),
+        _to_controller(OTHER_ARP_PRIORITY, arp, None if has_hosts else Table.PINNED, onward),
     )
-    return (*rules, _pass(TRANSIT_PRIORITY, arp, onward)) if leads_to_switch else rules
+    return (*rules, _to_next_table(TRANSIT_PRIORITY, arp, onward)) if leads_to_switch else rules
 
 
 @lru_cache(maxsize=1 << 12)
 def _host_rules(port: PortNo, ip: str, onward: tuple[Action, ...]) -> tuple[FlowRule, FlowRule]:
-    """Return the rules of a host of the switch."""
     own = Match(in_port=port, eth_type=ETH_ARP, arp_spa=host_prefix(ip))
     asking = own._replace(eth_dst=BROADCAST_MAC)
-    return _punt(PUNT_PRIORITY, asking, Table.PINNED, onward), _pass(KNOWN_HOST_PRIORITY, own, onward)
+    return _to_controller(PUNT_PRIORITY, asking, Table.PINNED, onward), _to_next_table(KNOWN_HOST_PRIORITY, own, onward)
 
 
 @lru_cache(maxsize=1 << 13)
@@ -159,14 +157,11 @@ def _meter(port: PortNo, rate_pps: int) -> MeterRule:
     return MeterRule(int(port), rate_pps, rate_pps)
 
 
-def _pass(priority: int, match: Match, onward: tuple[Action, ...]) -> FlowRule:
+def _to_next_table(priority: int, match: Match, onward: tuple[Action, ...]) -> FlowRule:
     return FlowRule(FlowKey(Table.CONTROL, priority, match), _OURS, onward, goto=Table.PINNED)
 
 
-def _punt(priority: int, match: Match, goto: Table | None = None, onward: tuple[Action, ...] = ()) -> FlowRule:
-    """Return a rule that sends packets to the controller, limited by the meter of the port.
-
-    ``onward``: actions for packets that also continue to ``goto``."""
+def _to_controller(priority: int, match: Match, goto: Table | None = None, onward: tuple[Action, ...] = ()) -> FlowRule:
     assert match.in_port is not None
     actions = (*_UP, *onward) if goto is not None else _UP
     return FlowRule(FlowKey(Table.CONTROL, priority, match), _OURS, actions, goto, meter=int(match.in_port))
@@ -326,8 +321,8 @@ def _one_direction(
 ) -> Iterator[Pin]:
     """Yield one pin for all packets of the pair if that suffices, else one for each part and one for the rest.
 
-    The pin for the rest has a lower priority and no path. If the flow has equal subflows, it instead has the path that
-    most subflows share, and only the other subflows have pins of their own."""
+    The pin for the rest has a lower priority and no path. If the flow has equal subflows, it instead has the path
+    that most subflows share, and only the other subflows have pins of their own."""
     subflows = [(flow, path) for flow, paths in flows for path in paths or (None,)]
     whole = len(subflows) == 1
     common = subflows[0][1] if whole else _common_path([path for _, path in subflows]) if len(flows) > 1 else None
@@ -417,9 +412,9 @@ _ORDER_BITS = 24
 _ROW_MASKS = tuple(int(f"{row:03b}"[::-1] * (_ORDER_BITS // 3), 2) for row in range(SPREAD_ROWS))
 """Mask of each row: mask i consists of the three bits of i in reverse order, repeated.
 
-Row i sorts the next hops by port number XOR mask i. Any two ports have one order in half of the rows, and the opposite
-order in the other half, whichever bits of the port numbers differ. Adjacent ports are exchanged as rarely as
-possible."""
+Row i sorts the next hops by port number XOR mask i. Any two ports have one order in half of the rows, and the
+opposite order in the other half, whichever bits of the port numbers differ. Adjacent ports are exchanged as rarely
+as possible."""
 
 
 GatewayPorts = tuple[tuple[str, PortRef], ...]
@@ -493,11 +488,13 @@ def bucket(port: PortNo) -> Bucket:
 
 
 def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
-    """Return one or several rows, concatenated. Each row has all hops, sorted by port number XOR a mask.
+    """Return one or several rows, concatenated; each row has all hops, sorted by port number XOR a mask.
 
     Several rows are used at odd distances only. Two successive switches then use different bits of the hash: one
-    chooses by the lowest bits, the other permutes the hops by the next bits. ``labels``: number to be XORed with the
-    port numbers. It differs between switches, so that they do not all prefer the same hops if the hash is uneven."""
+    chooses by the lowest bits, the other permutes the hops by the next bits.
+
+    ``labels``: number to be XORed with the port numbers. It differs between switches, so that they do not all prefer
+    the same hops if the hash is uneven."""
     rows = min(SPREAD_ROWS, MAX_SPREAD_BUCKETS // len(hops)) if distance % 2 else 1
     return [
         hop

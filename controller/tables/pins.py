@@ -76,8 +76,8 @@ class Pins:
         self._invalid: dict[JobId, set[Pair]] = {}
         self._due: dict[JobId, set[Pair]] = {}
         self._given_up: dict[JobId, set[Pair]] = {}
-        """Pairs of hosts, in both directions, that a job does not announce any more, but for which it has outdated
-        pins; by job."""
+        """Pairs of hosts that a job no longer announces, but for which it still has pins; by job, in both
+        directions."""
         self._stale: dict[FlowId, JobId] = {}
         self.turn = 0
         """Number that changes whenever the pins must be derived again although no input has changed."""
@@ -103,7 +103,7 @@ class Pins:
         outdated pins send nothing over lost links or away from the destination. The result is the same object while
         nothing changes."""
         touched, gone = self._follow_jobs(jobs)
-        self._other_routes(routes, touched)
+        self._follow_routes(routes, touched)
         of = self._found.of
         pins: dict[str, tuple[Pin, ...] | None] = dict.fromkeys(gone)
         at_once, moved = AT_ONCE, self._follow_hosts(fabric.hosts, jobs)
@@ -139,8 +139,8 @@ class Pins:
     def _together(self, job_id: JobId, jobs: Mapping[JobId, Job]) -> dict[JobId, None]:
         """Return the jobs whose pins must change together: the job, and former jobs of its pairs with outdated pins.
 
-        The same applies to each former job. Otherwise two jobs would have the same pin, or a pair that has changed its
-        job would have no pin."""
+        The same applies to each former job. Otherwise two jobs would have the same pin, or a pair that has changed
+        its job would have no pin."""
         found, to_look_at = {job_id: None}, [job_id]
         while self._given_up and to_look_at:
             job = jobs.get(to_look_at.pop())
@@ -190,7 +190,6 @@ class Pins:
         return touched, gone
 
     def _follow_hosts(self, hosts: Mapping[str, Host], jobs: Mapping[JobId, Job]) -> dict[JobId, set[Pair]]:
-        """Return the pairs of which a host has appeared, vanished or moved, by job."""
         before, self._hosts = self._hosts, hosts
         other = moved_hosts(before, hosts)
         if not other:
@@ -218,22 +217,20 @@ class Pins:
                     yield job_id, pairs
         links, self._links = self._links, fabric.links
         if changed := {link for link, *_ in differing(links, fabric.links)}:
-            self._reverse(fabric, changed)
+            self._update_reverse_paths(fabric, changed)
             yield from self._invalid.items()
             on = self._flows_by_link(routes)
             for flow in chain.from_iterable(on.get(link, ()) for link in changed):
                 if flow in self._job_of:
                     yield self._job_of[flow], (flow.pair,)
 
-    def _other_routes(self, routes: Routes, touched: defaultdict[JobId, set[Pair]]) -> None:
-        """Add the pairs of flows with changed routes to ``touched``."""
+    def _follow_routes(self, routes: Routes, touched: defaultdict[JobId, set[Pair]]) -> None:
         before, self._routes = self._routes, routes
         for flow, *_ in differing(before, routes):
             if flow in self._job_of:
                 touched[self._job_of[flow]].add(flow.pair)
 
     def _pins_of(self, fabric: Fabric, job: Job, due: Set[Pair], routes: Routes) -> tuple[Pin, ...]:
-        """Return all pins of the job; only the pairs that are ``due`` are derived."""
         of_pair = self._of_pair.get(job.id)
         if of_pair is None:
             of_pair = self._of_pair[job.id] = dict.fromkeys(sorted(job.pairs), ())
@@ -263,7 +260,6 @@ class Pins:
         yield from both_directions(ways, announcement, answered)
 
     def _route_in_force(self, fabric: Fabric, job: Job, flow: FlowId, routes: Routes) -> Route | None:
-        """Return the flow's route if it is in force; otherwise record it as invalid and return None."""
         route = routes.get(flow)
         self._stale.pop(flow, None)
         if route is None or self._is_in_force(fabric, flow, route):
@@ -273,10 +269,11 @@ class Pins:
 
     def _is_in_force(self, fabric: Fabric, flow: FlowId, route: Route) -> bool:
         src, dst = (self._hosts.get(ip) for ip in flow.pair)
-        return bool(src and dst and all(self._leads(fabric, path, src.at.dpid, dst.at.dpid) for path, _ in route))
+        return bool(
+            src and dst and all(self._is_shortest_path(fabric, path, src.at.dpid, dst.at.dpid) for path, _ in route)
+        )
 
-    def _leads(self, fabric: Fabric, path: Path, src: Dpid, dst: Dpid) -> bool:
-        """Return whether the path exists and is a shortest path from ``src`` to ``dst``."""
+    def _is_shortest_path(self, fabric: Fabric, path: Path, src: Dpid, dst: Dpid) -> bool:
         if len(path) != self._distance[dst].get(src):
             return False
         here = src
@@ -299,21 +296,21 @@ class Pins:
         found = _learning_pins(hosts, learnt, self._announced)
         return left + tuple(pin for pin in found if pin.flow.pair not in taken)
 
-    def _reverse(self, fabric: Fabric, changed: Set[LinkId]) -> None:
+    def _update_reverse_paths(self, fabric: Fabric, changed: Set[LinkId]) -> None:
         """Update the reverse paths, used by acknowledgements, of paths with changed links.
 
-        When a link of a reverse path is lost, the path is kept, so that acknowledgements fail over by their path group,
-        like the flow itself."""
+        When a link of a reverse path is lost, the path is kept, so that acknowledgements fail over by their path
+        group, like the flow itself."""
         for path in [path for path in self._back if not changed.isdisjoint(path)]:
             if back := reverse_path(fabric, path):
                 self._back[path] = back
 
 
 def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[Job, ...], announced: Announcements) -> Iterator[Pin]:
-    """Return the learning pins of the jobs. A pair that several jobs might use is counted for the first job.
+    """Return the learning pins of the jobs; a pair that several jobs might use is counted for the first job.
 
-    As long as the job counts the pair, the learning pin stays even if the pair gets a pin, which has a higher priority.
-    The last count can then still be read."""
+    As long as the job counts the pair, the learning pin stays even if the pair gets a pin, which has a higher
+    priority. The last count can then still be read."""
     owners: dict[FlowId, int] = {}
     for job in jobs:
         owner = job_owner(job.id)

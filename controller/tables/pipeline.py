@@ -116,7 +116,7 @@ class Pipeline:
         hop to a destination keeps its installed group to it. The controller's view of links may be wrong, and an empty
         group certainly loses packets. A group with ``closed`` ports is not kept, because these ports may lead anywhere,
         even to a switch that sends packets back."""
-        self._place(fabric, installed)
+        self._assign_prefixes(fabric, installed)
         towards = self._towards(forwarding or fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
         # Installed rules matter only if some switch cannot reach some leaf.
@@ -149,8 +149,7 @@ class Pipeline:
             dpid: self._rules[dpid].of(*of_it, fabric.hosts, pins_at.get(dpid, NO_PINS)) for dpid, of_it in base.items()
         }
 
-    def _place(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> None:
-        """Assign prefixes and gateways to switches again if hosts have changed."""
+    def _assign_prefixes(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> None:
         if fabric.hosts is self._hosts:
             return
         self._hosts, self._leaves = fabric.hosts, hosts_by_leaf(fabric)
@@ -173,7 +172,6 @@ def _ways(
 
 
 def _present_owners(installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid]) -> dict[Prefix, Dpid]:
-    """Return the switch to which the installed rules send each prefix."""
     leaf_of = {ecmp_group_id(leaf): leaf for leaf in leaves}
     owners: dict[Prefix, Dpid] = {}
     for rules in installed.values():
@@ -198,7 +196,7 @@ class _PinsAt:
 
     def follow(self, hosts: Mapping[str, Host], pins: Iterable[Pin]) -> Mapping[Dpid, PinsOf]:
         now: PinsOf = getattr(pins, "of", None) or {"": tuple(pins)}
-        moved = self._moved(hosts, now)
+        moved = self._pins_of_moved_hosts(hosts, now)
         before, self._of = self._of, now
         changes: defaultdict[Dpid, dict[str, tuple[Pin, ...] | None]] = defaultdict(dict)
         other = {name: of_name for name, _, of_name in differing(before, now)}
@@ -217,8 +215,7 @@ class _PinsAt:
             self._at[dpid] = updated(self._at.get(dpid, NO_PINS), changed)
         return self._at
 
-    def _moved(self, hosts: Mapping[str, Host], pins: PinsOf) -> PinsOf:
-        """Return all pins of each owner with a pin of a host that has appeared, vanished or changed its switch."""
+    def _pins_of_moved_hosts(self, hosts: Mapping[str, Host], pins: PinsOf) -> PinsOf:
         before, self._hosts = self._hosts, hosts
         ips = moved_hosts(before, hosts)
         looked_at = pins.items() if ips else ()
@@ -237,7 +234,6 @@ def _by_switch(hosts: Mapping[str, Host], pins: Iterable[Pin]) -> dict[Dpid, lis
 def _default_part(
     hosts: tuple[Host, ...], prefixes: Mapping[Prefix, Dpid], gateways: GatewayPorts, ways: Ways
 ) -> DefaultPart:
-    """Return the default table of one switch and its ECMP groups."""
     groups = {group.group_id: group for group in ways.kept}
     to: dict[Dpid, tuple[int, int]] = {}
     alike: dict[int, tuple[Bucket, ...]] = {}
@@ -291,8 +287,6 @@ class DefaultPart:
 
 
 class _Base(NamedTuple):
-    """Rules of a switch without pins, and its next hops to the leaves."""
-
     control: RuleSet
     default: DefaultPart
     ways: Ways
@@ -320,8 +314,7 @@ class SwitchDerivation:
         self._uses: Counter[int] = Counter()
         self._leads: dict[int, _PathGroup] = {}
         self._names = defaultdict[Dpid, dict[str, bool]](dict)
-        """Owners of pins to each leaf. The value is True if one of the owner's pins to the leaf begins at another
-        switch."""
+        """Owners of pins to each leaf; True for an owner with a pin that begins at another switch."""
         self._rules = RuleSet()
 
     def of(
@@ -342,29 +335,29 @@ class SwitchDerivation:
         flows, groups, self._pins = Edits(self._rules.flows), Edits(self._rules.groups), pins
         fits = True
         if not same:
-            fits = self._follow(known, base, flows, groups, meters)
-            again = self._other_ways(known, base, groups)
+            fits = self._follow_base(known, base, flows, groups, meters)
+            again = self._follow_next_hops(known, base, groups)
             changed = {**{name: pins[name] for name in again if name in pins}, **changed}
         for name in changed:
             self._take_away(name, flows, groups)
         for name, of_name in changed.items():
             if of_name is not None:
-                fits = self._add(name, of_name, hosts, flows, groups) and fits
+                fits = self._add_pins(name, of_name, hosts, flows, groups) and fits
         self._rules = self._rules.updated(flows.changed, groups.changed, meters.changed)
         if not fits:
             self._base = None
             every = _pinned_part(base, self._to, hosts, chain.from_iterable(pins.values()))
             groups_of_all = *default.groups.values(), *every.groups.values()
-            self._rules = RuleSet.of((*_flows(base), *every.flows), groups_of_all, control.meters.values())
+            self._rules = RuleSet.of((*_flows_without_pins(base), *every.flows), groups_of_all, control.meters.values())
         return self._rules
 
     def _begin(self, base: _Base) -> None:
         self._pins, self._parts, self._uses, self._leads = NO_PINS, {}, Counter(), {}
         self._names.clear()
-        self._rules = RuleSet.of(_flows(base), base.default.groups.values(), base.control.meters.values())
+        self._rules = RuleSet.of(_flows_without_pins(base), base.default.groups.values(), base.control.meters.values())
         self._base, self._to = base, dict(base.ways.to)
 
-    def _follow(
+    def _follow_base(
         self,
         before: _Base,
         base: _Base,
@@ -375,17 +368,21 @@ class SwitchDerivation:
         """Update all rules except pins and path groups.
 
         Return False if a path group then has the id of another group."""
-        _change(flows, {rule.key: rule for rule in _flows(before)}, {rule.key: rule for rule in _flows(base)})
+        _change(
+            flows,
+            {rule.key: rule for rule in _flows_without_pins(before)},
+            {rule.key: rule for rule in _flows_without_pins(base)},
+        )
         _change(groups, before.default.groups, base.default.groups)
         _change(meters, before.control.meters, base.control.meters)
         return self._uses.keys().isdisjoint(base.default.groups)
 
-    def _other_ways(self, before: _Base, base: _Base, groups: Edits[int, GroupRule]) -> list[str]:
+    def _follow_next_hops(self, before: _Base, base: _Base, groups: Edits[int, GroupRule]) -> list[str]:
         """Update path groups whose next hops changed, and return the owners of pins that must be derived again.
 
-        If a leaf has become reachable or unreachable, or its distance has changed, all pins to the leaf must be derived
-        again. If only the next hops to the leaf have changed, this applies only to pins that begin at another
-        switch."""
+        If a leaf has become reachable or unreachable, or its distance has changed, all pins to the leaf must be
+        derived again. If only the next hops to the leaf have changed, this applies only to pins that begin at
+        another switch."""
         to, self._base, self._to = self._to, base, dict(base.ways.to)
         leaves = to.keys() | self._to.keys()
         other = {leaf for leaf in leaves if to.get(leaf, NO_WAY).hops != self._to.get(leaf, NO_WAY).hops}
@@ -415,7 +412,7 @@ class SwitchDerivation:
                 del self._uses[group_id], self._leads[group_id]
                 groups.changed[group_id] = None
 
-    def _add(
+    def _add_pins(
         self,
         name: str,
         pins: tuple[Pin, ...],
@@ -425,8 +422,8 @@ class SwitchDerivation:
     ) -> bool:
         """Add the rules of an owner's pins.
 
-        Returns False if two different groups have the same id, or two rules the same key. The caller must then derive
-        all rules of the switch together."""
+        Returns False if two different groups have the same id, or two rules the same key. The caller must then
+        derive all rules of the switch together."""
         assert self._base
         part = self._parts[name] = _pinned_part(self._base, self._to, hosts, pins)
         self._uses.update(part.groups.keys())
@@ -453,24 +450,18 @@ def _same(rule: Rule | None, other: Rule) -> bool:
     return rule is other or (rule == other and getattr(rule, "distance", 0) == getattr(other, "distance", 0))
 
 
-def _flows(base: _Base) -> tuple[FlowRule, ...]:
-    """Return the flow rules of the switch that are not made from pins."""
+def _flows_without_pins(base: _Base) -> tuple[FlowRule, ...]:
     return (*base.control.flows.values(), flow_tables.MISS_RULE, *base.default.flows)
 
 
 class _PinnedPart(NamedTuple):
-    """Rules of some pins on one switch."""
-
     flows: list[FlowRule]
     groups: dict[int, GroupRule]
     leads: dict[int, _PathGroup]
-    """Leaf and first port of each path group, by group id."""
     leaves: dict[Dpid, bool]
-    """Leaves to which the pins lead. The value is True if a pin to the leaf begins at another switch."""
 
 
 def _pinned_part(base: _Base, to: Mapping[Dpid, WayTo], hosts: Mapping[str, Host], pins: Iterable[Pin]) -> _PinnedPart:
-    """Return entries of the pinned table of one switch, and their path groups."""
     part, here = _PinnedPart([], {}, {}, {}), base.ways.dpid
     for pin in pins:
         if pin.learning:
@@ -488,11 +479,10 @@ def _pinned_part(base: _Base, to: Mapping[Dpid, WayTo], hosts: Mapping[str, Host
 
 
 def _add_path_group(pin: Pin, base: _Base, leaf: Dpid, way: WayTo, part: _PinnedPart) -> bool:
-    """Add the path group of a pin's rule. Return False if the group cannot exist.
+    """Add the path group of a pin's rule; return False if the group cannot exist.
 
-    A path group cannot exist without an ECMP group to which it fails over, nor, once in millions, if another group has
-    its id. The group gets the present distance to the leaf, which may differ from the length of the path of an outdated
-    pin."""
+    A path group needs an ECMP group to which it fails over, and an id that no other group has, which is a hash. The
+    group gets the present distance to the leaf, which may differ from the length of an outdated pin's path."""
     port = next(hop.port for hop in pin.path or () if hop.dpid == base.ways.dpid)
     group = _path_group(base.ways.dpid, leaf, port, way)
     if ecmp_group_id(leaf) not in base.default.groups or group.group_id in base.default.groups:
@@ -531,7 +521,7 @@ class KeepUnknown:
         installed: Mapping[Dpid, RuleSet],
         closed: Iterable[PortRef] = (),
     ) -> dict[Dpid, RuleSet]:
-        self._follow(hosts)
+        self._follow_hosts(hosts)
         for gone in self._installed.keys() - desired.keys():
             del self._installed[gone], self._unknown[gone]
         closed_ports = ports_by_switch(closed)
@@ -540,10 +530,8 @@ class KeepUnknown:
             for dpid, rules in desired.items()
         }
 
-    def _follow(self, hosts: Mapping[str, Host]) -> None:
-        """Update the rules to unknown hosts after hosts have appeared.
-
-        If hosts have vanished, examine all rules again."""
+    def _follow_hosts(self, hosts: Mapping[str, Host]) -> None:
+        """Update the rules to unknown hosts; after hosts have vanished, examine all rules again."""
         before, self._hosts = self._hosts, hosts
         if hosts.keys() == before.keys():
             return
@@ -572,14 +560,12 @@ class KeepUnknown:
         )
 
     def _is_unknown(self, key: FlowKey) -> bool:
-        """Return whether a known host is missing for an address or prefix of the rule."""
         gateway = self._ip_of.get(key.match.eth_dst or "")
         if gateway is not None and gateway not in self._hosts:
             return True
         return not all(map(self._is_known, key.match.ends))
 
     def _is_known(self, prefix: Prefix) -> bool:
-        """Return whether a known host has an address in the prefix."""
         length = prefix.length
         if prefix.is_host:
             return prefix.address in self._hosts

@@ -88,7 +88,7 @@ class RunningRoutes:
         claimed: dict[FlowId, Route | None] = {
             flow: route
             for pair, of_part in paths.items()
-            for flow, route in _claimed(job, pair, of_part, self.shares.get(pair, ()))
+            for flow, route in _routes_of_pins(job, pair, of_part, self.shares.get(pair, ()))
             if len(route) >= len(self.routes.get(flow, ()))  # with fewer, some switches have not been read yet
         }
         self.replace(updated(self.routes, claimed))
@@ -135,14 +135,12 @@ class RunningRoutes:
 
 
 def _most_subflows(job: Job) -> Iterator[tuple[FlowId, int]]:
-    """Yield the largest number of subflows that each flow of the job can have."""
     for pair in job.pairs:
         most = job.dividing.subflows(pair).max_subflows
         yield from ((flow, most) for flow in flow_ids(job.dividing, pair))
 
 
 def _shares(flow: FlowId, route: Route) -> tuple[float, ...] | None:
-    """Return the shares of a split flow; None for other flows, and for flows of jobs that report connections."""
     return None if flow.owner or len(route) == 1 else tuple(share for _, share in route)
 
 
@@ -150,7 +148,7 @@ def _by_pair(saved: Shares, split: Mapping[FlowId, tuple[float, ...]]) -> Shares
     return {**saved, **{flow.pair: shares for flow, shares in split.items()}}
 
 
-def _claimed(
+def _routes_of_pins(
     job: Job, pair: Pair, path_of: Mapping[FlowPart | None, Path], shares: tuple[float, ...]
 ) -> Iterator[tuple[FlowId, Route]]:
     """Yield the flows of a pair with the routes that follow from its pins.
@@ -202,10 +200,10 @@ def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterato
             pin = read_pin(rule)
             source = fabric.hosts.get(pin.flow.src_ip) if pin else None
             if pin and source and source.at.dpid == dpid and pin.flow.dst_ip in fabric.hosts:
-                yield replace(pin, path=_follow(fabric, installed, pin.flow, rule, towards))
+                yield replace(pin, path=_installed_path(fabric, installed, pin.flow, rule, towards))
 
 
-def _follow(
+def _installed_path(
     fabric: Fabric, installed: Mapping[Dpid, RuleSet], flow: FlowId, rule: FlowRule, towards: Mapping[Dpid, Hops]
 ) -> Path | None:
     """Return the path on which the installed rules lead the flow; None if they do not lead to the destination."""
@@ -263,8 +261,8 @@ class ConfirmedRoutes:
         self._names_of: dict[FlowKey, tuple[str, ...]] = {}
         """Jobs that have a pin with this key.
 
-        There are several if a pair of hosts has moved from one job to another, and the former job's pins are outdated
-        (see ``Pins``)."""
+        There are several if a pair of hosts has moved from one job to another and the former job's pins are not
+        deleted yet."""
         self._known: dict[str, _Pinned] = {}
         self._held = 0
         self._found = Confirmed(0, {})
@@ -279,12 +277,12 @@ class ConfirmedRoutes:
     ) -> Confirmed:
         before, self._pins = self._pins, pins.of
         stale, self._stale = self._stale, pins.stale
-        names = {name for name, *_ in differing(before, self._pins)} | self._moved(hosts)
+        names = {name for name, *_ in differing(before, self._pins)} | self._jobs_of_moved_hosts(hosts)
         for name in names:
             self._note_pins(name)
         look_at = {name: self._known[name].pins.keys() for name in names if name in self._known}
         others: dict[str, set[FlowKey]] = {}
-        for key in self._other_rules(wanted, installed):
+        for key in self._changed_pins(wanted, installed):
             for name in self._names_of.get(key, ()):
                 if name not in look_at:
                     others.setdefault(name, set()).add(key)
@@ -302,8 +300,7 @@ class ConfirmedRoutes:
         self._found = Confirmed(self._held, updated(self._found.routes, found))
         return self._found
 
-    def _moved(self, hosts: Mapping[str, Host]) -> set[str]:
-        """Return the jobs with pins whose source has appeared, vanished or moved to another switch."""
+    def _jobs_of_moved_hosts(self, hosts: Mapping[str, Host]) -> set[str]:
         before, self._hosts = self._hosts, hosts
         ips = moved_hosts(before, hosts)
         return (
@@ -323,8 +320,7 @@ class ConfirmedRoutes:
             shared = {key: (*self._names_of[key], name) for key in pins.keys() & self._names_of.keys()}
             self._names_of.update(dict.fromkeys(pins, (name,)) | shared)
 
-    def _other_rules(self, wanted: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> set[FlowKey]:
-        """Return the keys of wanted or installed pins that have changed since the last call."""
+    def _changed_pins(self, wanted: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> set[FlowKey]:
         before, self._rules = (
             self._rules,
             {dpid: (rules.flows, installed[dpid].flows) for dpid, rules in wanted.items() if dpid in installed},
@@ -344,7 +340,9 @@ class ConfirmedRoutes:
         wanted: Mapping[Dpid, RuleSet],
         installed: Mapping[Dpid, RuleSet],
     ) -> Mapping[FlowId, Route]:
-        """Return the job's routes whose pins are all confirmed. ``look_at``: keys of the pins that may have changed."""
+        """Return the job's routes whose pins are all confirmed.
+
+        ``look_at``: keys of the pins that may have changed."""
         for key in look_at:
             at = self._hosts[known.pins[key].flow.src_ip].at.dpid
             confirmed = _is_confirmed(key, wanted.get(at), installed.get(at))
@@ -352,11 +350,11 @@ class ConfirmedRoutes:
         missing = {flow for key in known.missing for flow in known.pins[key].flows}
         missing |= self._stale.keys() & known.paths.keys()
         whole = ((flow, paths, routes.get(flow)) for flow, paths in known.paths.items() if flow not in missing)
-        return {flow: route for flow, paths, route in whole if route and _are_of(paths, route)}
+        return {flow: route for flow, paths, route in whole if route and _have_all_paths_of(paths, route)}
 
 
 class _Pinned:
-    """Pins of one job that lead over a path, each confirmed or missing. ``pins``: pins by key."""
+    """Pins of one job that lead over a path, by key, each confirmed or missing."""
 
     def __init__(self, pins: Mapping[FlowKey, Pin]) -> None:
         self.pins = pins
@@ -366,15 +364,13 @@ class _Pinned:
             for flow in pin.flows:
                 self.paths.setdefault(flow, []).append(pin.path)
         self.missing: set[FlowKey] = set()
-        """Keys of the pins that are not confirmed."""
 
     @property
     def held(self) -> int:
-        """Number of confirmed pins."""
         return len(self.pins) - len(self.missing)
 
 
-def _are_of(paths: list[Path | None], route: Route) -> bool:
+def _have_all_paths_of(paths: list[Path | None], route: Route) -> bool:
     """Return whether the pins of a flow, with these ``paths``, have every path of the route.
 
     If not, the pins belong to an earlier route of the flow, because the pins of a large plan are derived in
@@ -385,8 +381,8 @@ def _are_of(paths: list[Path | None], route: Route) -> bool:
 def _is_confirmed(key: FlowKey, wanted: RuleSet | None, installed: RuleSet | None) -> bool:
     """Return whether the switch holds the wanted pin with this key, and the pin leads over a path.
 
-    ``wanted``, ``installed``: rules of the switch of the flow's source. The cookie is ignored, because it may still be
-    that of the former job of the flow."""
+    ``wanted``, ``installed``: rules of the switch of the flow's source. The cookie is ignored, because it may still
+    be that of the former job of the flow."""
     if wanted is None or installed is None:
         return False
     rule, held = wanted.flows.get(key), installed.flows.get(key)
@@ -425,9 +421,7 @@ def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePat
 
 
 def _candidate_links(candidates: CandidatePaths, src: Dpid, dst: Dpid) -> Iterator[frozenset[LinkId]]:
-    """Yield disjoint sets of links, which together are the links of all candidate paths.
-
-    Pairs of leaves may have equal sets."""
+    """Yield disjoint sets of links, which together are the links of all candidate paths."""
     if candidates.distance(src, dst) == 2:
         yield from map(frozenset, candidates.ends(src, dst))
     else:
@@ -485,7 +479,7 @@ class CountedLinks:
         self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], pins: PinSet, paths: CandidatePaths
     ) -> UsesOf:
         before, self._pins = self._pins, pins.of
-        again = self._otherwise(hosts, links, paths.links)
+        again = self._pairs_with_other_links(hosts, links, paths.links)
         other = {name: was or () for name, was, _ in differing(before, pins.of)}
         fabric = Fabric(links=links, hosts=hosts)
         changes: dict[str, Uses | None] = {}
@@ -503,7 +497,7 @@ class CountedLinks:
         self._uses = updated(self._uses, changes)
         return self._uses
 
-    def _otherwise(
+    def _pairs_with_other_links(
         self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]
     ) -> dict[str, set[tuple[str, str]]]:
         """Return the pairs whose packets may use other links although their rules are unchanged, by owner of the rules.

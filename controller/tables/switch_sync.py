@@ -131,11 +131,10 @@ class SwitchSync:
         self._under_way: dict[int, Stage] = {}
         self._late: set[int] = set()
         self._newest: defaultdict[Dpid, dict[object, tuple[int, RuleMod]]] = defaultdict(dict)
-        """Latest change under way of each rule, by switch and key of the rule, with the number of its stage."""
+        """Latest change of each rule that is under way, with the number of its stage; by switch and key of the rule."""
         self._changes = 0
         self._like = MemoPerKey[Dpid, RuleSet, RuleSet, RuleSet](RuleSet.like)
         self._again: set[tuple[RuleId, RuleMod]] = set()
-        """Refused changes that are due to be sent again."""
         self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None  # desired rules, and their later stages
 
     def take_audit_interval(self, audit_interval_s: float) -> None:
@@ -289,7 +288,6 @@ class SwitchSync:
         return any(dpid in stage.mods for stage in self._under_way.values())
 
     def _set_installed(self, rules: Mapping[Dpid, RuleSet]) -> None:
-        """Record the rules that these switches now hold."""
         if rules:
             self.installed = {**self.installed, **rules}
 
@@ -323,7 +321,7 @@ class SwitchSync:
 
     def left_to_do(self, desired: Mapping[Dpid, RuleSet]) -> list[Stage]:
         """Return the stages of the remaining changes, without changes that must not be sent."""
-        stages = self._stages(*self._unequal(desired))
+        stages = self._stages(*self._with_differences(desired))
         # Most switches have neither refused rules nor foreign ones; the keys of their many rules need not be looked up.
         looked_at = {dpid for dpid, _ in self.refused} | {dpid for dpid, number in self.foreign.items() if number}
         left: dict[RuleId, tuple[RuleMod, ...]] = {}
@@ -346,8 +344,7 @@ class SwitchSync:
         possible = (stage.only(self._is_possible) for stage in stages) if self.refused else stages
         return [stage for stage in possible if stage.mods]
 
-    def _unequal(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
-        """Return the desired and the installed rules of switches whose desired and installed rules differ."""
+    def _with_differences(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
         both = {dpid: (held, desired[dpid]) for dpid, held in self.installed.items() if dpid in desired}
         # From here on, equal rules are the same object on both sides, so that comparing them is quick.
         like = self._like(both)
@@ -360,7 +357,7 @@ class SwitchSync:
         return wanted_of, {dpid: self.installed[dpid] for dpid in differing}
 
     def _missing_groups(self) -> dict[Dpid, set[int]]:
-        """Return the ids of refused groups by switch. Rules that send to such groups cannot be installed either."""
+        """Return the ids of refused groups by switch; rules that send to such groups cannot be installed either."""
         missing: dict[Dpid, set[int]] = {}
         for (dpid, _), refusal in self.refused.items():
             rule = refusal.mod.rule
@@ -435,7 +432,7 @@ class SwitchSync:
     def _may_overtake(self, dpid: Dpid, mod: RuleMod) -> bool:
         """Return whether a change may be sent before others are confirmed.
 
-        This is so if the change itself was not sent before, and no deletion of its rule is under way."""
+        It may if the change itself was not sent before, and no deletion of its rule is under way."""
         sent = self._newest[dpid].get(mod.rule.key)
         return sent is None or (sent[1] != mod and sent[1].op != "delete")
 
@@ -493,12 +490,12 @@ class SwitchSync:
                 self._next = None
             self._set_installed({dpid: applied(self.installed[dpid], accepted)})
             if refused:
-                self._note_refusals(dpid, rejected, now)
+                self._record_refusals(dpid, rejected, now)
             elif any(rule[0] == dpid for rule in self.refused) and any(mod.op == "delete" for mod in accepted):
                 self.retry(dpid)
 
-    def _note_refusals(self, dpid: Dpid, rejected: Iterable[tuple[RuleMod, str]], now: float) -> None:
-        """Record refusals. Schedule another attempt, with growing pauses, and reading the rules of the switch."""
+    def _record_refusals(self, dpid: Dpid, rejected: Iterable[tuple[RuleMod, str]], now: float) -> None:
+        """Record refusals; schedule another attempt, with growing pauses, and reading the rules of the switch."""
         self._next, switch = None, self._connected[dpid]
         for mod, reason in rejected:
             rule = dpid, mod.rule.key
@@ -516,7 +513,7 @@ class SwitchSync:
         self._connected[dpid].retry_at = math.inf
 
     def _read_later(self, dpid: Dpid, switch: _Connected, now: float) -> None:
-        """Forget the rules of the switch, and read them later. The pauses grow while the switch does not answer."""
+        """Forget the rules of the switch, and read them later; the pauses grow while the switch does not answer."""
         self._forget(dpid)
         switch.reread_at = now + switch.reread_after_s
         switch.reread_after_s = min(2 * switch.reread_after_s, MAX_PAUSE_S)
