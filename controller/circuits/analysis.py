@@ -128,7 +128,7 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
         f"By the model an iteration takes {wiring.planned_s:.4g} s, at least {wiring.bound_s:.4g} s with any routes on "
         f"these circuits, and {wiring.other_s:.4g} s on one switch of the same cost.",
     )
-    if not _limited(found, use):
+    if not _limited_by_own_traffic(found, use):
         return Arranged(sentences)
     relayed = ", and servers forward for each other" if use.flows_forwarded else ""
     at_bound = wiring.planned_s <= wiring.bound_s * (1 + SLOWDOWN_TOLERANCE)
@@ -146,10 +146,8 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
     return Arranged(sentences, limits, gain, link="circuit", at_bound=at_bound)
 
 
-def _limited(found: JobAnalysis, use: Use) -> bool:
-    """Return whether the slowdown of the job results only from its own traffic on its circuits.
-
-    All circuits of the job must work, its flows must be pinned, and no other traffic may be on its most loaded link."""
+def _limited_by_own_traffic(found: JobAnalysis, use: Use) -> bool:
+    """Return whether the slowdown of the job results only from its own traffic on its circuits."""
     if use.unusable or found.flows_hashed or found.flows_without_a_path:
         return False
     fullest = found.fullest_links[0]

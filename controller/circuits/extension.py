@@ -102,8 +102,8 @@ class CircuitExtension(Extension):
     def _connected_anew(self, moved: frozenset[PortRef], now: float) -> Effects:
         """Forget where the probes of these interfaces arrived, and request new probes.
 
-        Both the topology and the discovery must forget, because discovery reports a known link again only after it has
-        forgotten or lost it."""
+        Both the topology and the discovery must forget, because discovery reports a known link again only after it
+        has forgotten or lost it."""
         if not moved:
             return NO_EFFECTS
         # Probes that arrive elsewhere than configured may have been redirected by a change of another port.
@@ -250,7 +250,7 @@ def _dark_interfaces(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabr
         switch = fabric.switches.get(at.dpid)
         port = switch.ports.get(at.port) if switch else None
         if switch and not (port and port.up and at not in circuits.dark):
-            no_light = f"has no light on its fibre to {_fibre_end(circuits, at)}"
+            no_light = f"has no light on its fibre to {_optical_port_name(circuits, at)}"
             yield Alarm(AlarmKind.INTERFACE_DARK, f"{switch.name}:{at.port}", {"why": no_light})
     why = {}
     for src, dst in sorted(fibres.silent):
@@ -274,12 +274,11 @@ def _may_be_swapped(circuits: OpticalSwitches, fabric: Fabric, at: PortRef, othe
         named = ", ".join(names[:MOST_NAMED]) + (", or others" if len(names) > MOST_NAMED else "")
         return f"may have its fibres swapped with those of one of {named}: probes arrive as if they were"
     return (
-        f"may be connected to {_fibre_end(circuits, others[0])}, and {names[0]} to {_fibre_end(circuits, at)}: probes "
-        "arrive as if their fibres were swapped"
+        f"may be connected to {_optical_port_name(circuits, others[0])}, and {names[0]} to "
+        f"{_optical_port_name(circuits, at)}: probes arrive as if their fibres were swapped"
     )
 
 
-def _fibre_end(circuits: OpticalSwitches, at: PortRef) -> str:
-    """Return the name of the port of an optical switch to which the configured fibres of an interface lead."""
+def _optical_port_name(circuits: OpticalSwitches, at: PortRef) -> str:
     optical = circuits.cabling.fibre_of[at]
     return f"port {optical.port} of {circuits.name(optical.dpid)}"

@@ -168,11 +168,11 @@ class FibreState:
         kept = {swap for swap in self.swaps if found.agrees(swap)}
         for src, dst in wrong.items():
             if not any(found.explains(swap, src) for swap in kept):
-                kept |= {swap for swap in self._candidates(src, dst, active) if found.explains(swap, src)}
+                kept |= {swap for swap in self._possible_swaps(src, dst, active) if found.explains(swap, src)}
         self.swaps = frozenset(kept)
         self.misrouted = {src: dst for src, dst in wrong.items() if not any(found.touches(swap, src) for swap in kept)}
 
-    def _candidates(self, src: PortRef, dst: PortRef, active: Circuits) -> Iterator[Swap]:
+    def _possible_swaps(self, src: PortRef, dst: PortRef, active: Circuits) -> Iterator[Swap]:
         """Yield the swaps that may make the probes of ``src`` arrive at ``dst``.
 
         Either the fibres of ``dst`` and of the circuit's end are swapped, or those of ``src`` and another interface."""
@@ -213,7 +213,6 @@ class _Found:
         return all(self._heard[src] == self._expected(swap, src) for src in of_both if src in self._heard)
 
     def explains(self, swap: Swap, src: PortRef) -> bool:
-        """Return whether the swap ``agrees`` with all probes, and explains where those of ``src`` arrive."""
         return self._heard[src] == self._expected(swap, src) and self.agrees(swap)
 
     def touches(self, swap: Swap, src: PortRef) -> bool:

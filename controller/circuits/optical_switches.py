@@ -140,7 +140,6 @@ class OpticalSwitches:
         self._of_jobs: Circuits = {}
         self._owned: Circuits = {}
         self._up: dict[Dpid, frozenset[PortNo]] = {}
-        """Ports that are up, by connected optical switch."""
         self._known: dict[Dpid, Mapping[PortNo, PortNo]] = {}
         """Output port by input port, as last read from each optical switch."""
         self._connected_by = MemoPerKey[Dpid, RuleSet, Mapping[PortNo, PortNo]](connected_by)
@@ -180,7 +179,7 @@ class OpticalSwitches:
         self._look_for_dark()
 
     def _forget_change(self, dpid: Dpid) -> None:
-        """Drop a change that concerns this optical switch and was not sent yet. A new change is derived instead.
+        """Drop a change that concerns this optical switch and was not sent yet; a new change is derived instead.
 
         A change that was sent is kept, and ends when all other switches have answered."""
         if self.change and dpid in self.change.stage.mods and self.change.number not in self.sync.under_way:
@@ -194,7 +193,6 @@ class OpticalSwitches:
             self._look_for_dark()
 
     def _look_for_dark(self) -> None:
-        """Find the dark interfaces from the ports of connected optical switches."""
         self.dark = frozenset(
             interface
             for at, interface in self.cabling.interface_at.items()
@@ -402,7 +400,6 @@ class OpticalSwitches:
 
 
 def _stages(wanted: Mapping[Dpid, RuleSet], held: Mapping[Dpid, RuleSet]) -> list[Stage]:
-    """Return a list with one stage of all changes of rules; an empty list if there are none."""
     mods = {dpid: changes(rules, held[dpid]) for dpid, rules in wanted.items()}
     differing = {dpid: of for dpid, of in mods.items() if of}
     return [Stage("circuits", differing)] if differing else []
@@ -416,8 +413,8 @@ def _optical_status(
 ) -> OpticalStatus:
     """Return the status of an optical switch.
 
-    ``ports``: ports that are up; None while the switch is disconnected. ``known``: cross-connects of the switch; None
-    before they were read."""
+    ``ports``: ports that are up; None while the switch is disconnected. ``known``: cross-connects of the switch;
+    None before they were read."""
     up, out = ports or frozenset[PortNo](), known or {}
     shown = tuple(FibreStatus(port, interface, port in up, out.get(port)) for port, interface in fibres)
     return OpticalStatus(name, ports is not None, shown)

@@ -65,15 +65,13 @@ class Unwired(NamedTuple):
     """Question about the job that gets circuits next; None if no job can get any."""
 
 
-class _Mended(NamedTuple):
-    """Damage about which a question was sent."""
-
+class _AskedDamage(NamedTuple):
     damage: Damage
     again_at: float = math.inf
     """Time of the next question about the damage after an error; infinity without an error."""
 
 
-class _Other(NamedTuple):
+class _Replacement(NamedTuple):
     """Wiring that will replace the wiring ``before`` of a job, at ``at`` or earlier."""
 
     before: JobWiring
@@ -81,7 +79,7 @@ class _Other(NamedTuple):
     at: float
 
 
-class _New(NamedTuple):
+class _WaitingWiring(NamedTuple):
     """Wiring whose circuits have not all become links yet."""
 
     wiring: JobWiring
@@ -100,10 +98,10 @@ class Wirings:
         """Reason why a job gets no wiring, by job."""
         self.asked: FindWiring | MendWiring | None = None
         """Question that is being answered."""
-        self.new: Mapping[JobId, _New] = {}
+        self.new: Mapping[JobId, _WaitingWiring] = {}
         """Wiring of each job whose circuits are being made."""
-        self._mended: dict[JobId, _Mended] = {}
-        self._others: dict[JobId, _Other] = {}
+        self._mended: dict[JobId, _AskedDamage] = {}
+        self._others: dict[JobId, _Replacement] = {}
 
     def next_question(
         self,
@@ -126,7 +124,7 @@ class Wirings:
             servers = _servers(jobs[job_id], hosts, self._cabling)
             is_asked = job_id in self._mended and self._mended[job_id].damage == damage
             if servers and not is_asked and _fits(damage.wiring, servers, self._cabling):
-                self._mended[job_id] = _Mended(damage)
+                self._mended[job_id] = _AskedDamage(damage)
                 self.asked = mending(jobs[job_id], damage, servers, interface_bps, self._cabling, unable)
                 break
         return [self.asked] if self.asked else []
@@ -156,9 +154,9 @@ class Wirings:
                 waits_s = BOUNDARY_S if job.vitals.reported.iterations else 0.0
                 if not (asked.dead or _fits(wiring, asked.servers, self._cabling)):
                     waits_s = RETRY_S  # the job will be wired anew, with the same circuits if there are no others
-                self._others[job.id] = _Other(asked.wiring, wiring, now + waits_s)
+                self._others[job.id] = _Replacement(asked.wiring, wiring, now + waits_s)
             return None
-        if not _is_of(asked, job) or _to_wire(job, hosts, self._cabling) != asked.servers:
+        if not _is_of(asked, job) or _servers_to_wire(job, hosts, self._cabling) != asked.servers:
             return None
         if not isinstance(found, FoundWiring):
             self.refuse(asked, str(found), now + RETRY_S)
@@ -169,7 +167,7 @@ class Wirings:
             wiring = JobWiring(
                 found.parallelization, found.runs, circuits_of(asked, found.peers, self._cabling), *times_s
             )
-            self.new = {**self.new, job.id: _New(wiring, routes_of(asked, found, self._cabling))}
+            self.new = {**self.new, job.id: _WaitingWiring(wiring, routes_of(asked, found, self._cabling))}
             return wiring
         return None
 
@@ -188,7 +186,7 @@ class Wirings:
             elif all(LinkId(*src) in links for src, _ in wiring.circuits):
                 found[job_id] = new.pop(job_id).routes
             elif until is None:
-                new[job_id] = _New(wiring, routes, now + MAKING_S)
+                new[job_id] = _WaitingWiring(wiring, routes, now + MAKING_S)
             elif now >= until:
                 del new[job_id]
                 found[job_id] = None if routes is None else {}
@@ -223,7 +221,7 @@ class Wirings:
                 del self._others[job_id]
             elif job_id == between or now >= other.at:
                 del self._others[job_id]
-                self.new = {**self.new, job_id: _New(other.wiring, None)}
+                self.new = {**self.new, job_id: _WaitingWiring(other.wiring, None)}
                 found.append((job, other.wiring))
         return found
 
@@ -234,7 +232,7 @@ def unwired(
     interface_bps: Mapping[PortRef, float],
     cabling: Cabling,
     refused: Mapping[JobId, Refused],
-    new: Mapping[JobId, _New],
+    new: Mapping[JobId, _WaitingWiring],
     away: Collection[Dpid],
     limits: PlanLimits,
     may_return: Collection[Job] = (),
@@ -253,13 +251,13 @@ def unwired(
         if wiring := wiring_of(job.registration):
             taken |= {at.dpid: job.id for circuit in wiring.circuits for at in circuit}
     for job in sorted(jobs.values(), key=lambda job: (not job.registration.arrangement, job.registered_at, job.id)):
-        servers = _to_wire(job, hosts, cabling)
+        servers = _servers_to_wire(job, hosts, cabling)
         if not servers:
             continue
         if job.spec.observed or job.spec.rails:
             why[job.id] = RAILS if job.spec.rails else NOT_KNOWN
             continue
-        optical = _common(servers, interface_bps, cabling, away)
+        optical = _common_optical_switches(servers, interface_bps, cabling, away)
         rate_bps = min((interface_bps[at] for at in _interfaces(servers, optical, cabling)), default=0.0)
         asked = FindWiring(job.id, job.uid, job.spec, servers, optical, rate_bps, limits)
         if job.id in refused and refused[job.id].asked == asked:
@@ -290,8 +288,8 @@ def _is_of(asked: FindWiring, job: Job | None) -> bool:
     return job is not None and (job.uid, job.spec) == (asked.uid, asked.spec)
 
 
-def _to_wire(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:
-    """Return the servers of a job that needs a wiring; empty if its present wiring fits (``_fits``)."""
+def _servers_to_wire(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:
+    """Return the servers of a job that needs a wiring; empty if its present wiring fits."""
     wiring, servers = wiring_of(job.registration), _servers(job, hosts, cabling)
     return () if wiring and _fits(wiring, servers, cabling) else servers
 
@@ -321,7 +319,7 @@ def _servers(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpi
     return tuple(found) if len(found) > 1 else ()
 
 
-def _common(
+def _common_optical_switches(
     servers: Collection[Dpid], interface_bps: Mapping[PortRef, float], cabling: Cabling, away: Collection[Dpid]
 ) -> tuple[Dpid, ...]:
     """Return the connected optical switches at which all of the servers have a working interface."""

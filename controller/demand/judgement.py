@@ -120,8 +120,6 @@ class Judgement:
 
 
 class _Compared(NamedTuple):
-    """Result of the comparison of amounts, one value per pair."""
-
     outside: Flags
     """Whether the amount is outside its bounds."""
     surely: Flags
@@ -143,7 +141,7 @@ class Judge:
         place = {pair: number for number, pair in enumerate(pairs)}
         self._opposite = np.array([place.get((dst, src), -1) for src, dst in pairs], np.int64)
         self._announced = self.in_order({pair: sum(size for _, size in phases) for pair, phases in profile.items()})
-        crowded = _crowded(profile)
+        crowded = _pairs_to_crowded_hosts(profile)
         self._above = np.array([AGAIN if pair in crowded else TOLERANCE for pair in pairs])
         self._undeclared_runs = _Runs(len(pairs))
         self._undeclared_most = np.zeros(len(pairs))
@@ -213,8 +211,10 @@ class Judge:
         self._most_ago = np.where(higher, 0, self._most_ago + 1)
 
     def _compared(self, spans: Spans, own: Flags) -> _Compared:
-        """Compare the payload of each pair in all windows with its announced bytes. ``own``: pairs that are judged."""
-        bounds = spans.bounds or self._among(spans, own)
+        """Compare the payload of each pair in all windows with its announced bytes.
+
+        ``own``: pairs that are judged."""
+        bounds = spans.bounds or self._bounds_without_reports(spans, own)
         judged = own & (spans.seconds > 0)
         done = np.where(judged, spans.bytes / np.where(own, self._announced, 1.0), 0.0)
         at_least, highest = _limits(done, bounds, judged)
@@ -253,11 +253,11 @@ class Judge:
         significant: Flags = (bps > UNDECLARED * reference) & (bps > INSIGNIFICANT * busiest)
         return significant
 
-    def _among(self, spans: Spans, own: Flags) -> Bounds:
+    def _bounds_without_reports(self, spans: Spans, own: Flags) -> Bounds:
         """Return bounds of the number of iterations in each window for a job that reports no iterations.
 
-        Every pair is assumed to have done as many iterations as the median pair, more or less one partial iteration at
-        either end."""
+        Every pair is assumed to have done as many iterations as the median pair, more or less one partial iteration
+        at either end."""
         seconds = np.where(spans.seconds > 0, spans.seconds, 0.0)
         longest_s = seconds.max(initial=0.0) or 1.0
         share = seconds / longest_s
@@ -348,8 +348,7 @@ def _limits(done: Floats, bounds: Bounds, judged: Flags) -> tuple[Floats, Floats
     return at_least, at_most
 
 
-def _crowded(profile: Profile) -> frozenset[Pair]:
-    """Return the pairs whose destination has more than ``AT_ONCE`` senders in one of their phases."""
+def _pairs_to_crowded_hosts(profile: Profile) -> frozenset[Pair]:
     senders = Counter((dst, phase) for (_, dst), sizes in profile.items() for phase, _ in sizes)
     return frozenset(
         (src, dst) for (src, dst), sizes in profile.items() if any(senders[dst, phase] > AT_ONCE for phase, _ in sizes)
@@ -357,7 +356,6 @@ def _crowded(profile: Profile) -> frozenset[Pair]:
 
 
 def _shared_factor(ratios: Floats) -> float | None:
-    """Return the ratio that all pairs share, or None if their ratios differ."""
     factor = float(np.median(ratios))
     alike = ratios.min() > 0 and ratios.max() < SHARED * factor and ratios.min() > factor / SHARED
     return factor if alike else None

@@ -140,7 +140,6 @@ class MeasuredDemand:
         self._publish([*other, *(job.id for job in new)], now, gone)
 
     def _end_early(self, new: Collection[Job]) -> list[JobId]:
-        """End the early learning of jobs that share two hosts with a new job, and return the ids of these jobs."""
         if not self._early and not any(self._jobs[job.id].early for job in new):
             return []  # for speed: after a restart, a job may share hosts with hundreds of others
         sharing = [jobs for job in new if len(jobs := self._at.sharing(job.spec.addresses)) > 1]
@@ -305,10 +304,10 @@ class MeasuredDemand:
         return self._soon
 
     def _granted(self, wanted: Mapping[JobId, int], now: float) -> set[JobId]:
-        """Return the jobs that may be learnt. Rules are granted in the order of ``_in_turn``.
+        """Return the jobs that may be learnt, granting rules in the order of ``_in_turn``.
 
-        A job that was learnt for ``TURN_S`` while others waited is put last. A job that sends nothing, or always other
-        traffic, would otherwise keep its rules for ever."""
+        A job that was learnt for ``TURN_S`` while others waited is put last. A job that sends nothing, or always
+        other traffic, would otherwise keep its rules for ever."""
         turns = {job_id: since for job_id, since in self._turns.items() if job_id in wanted}
         turns |= {job_id: math.inf for job_id in wanted if job_id not in turns}
         if any(since == math.inf and wanted[job_id] <= self.max_learning_rules for job_id, since in turns.items()):
@@ -442,8 +441,6 @@ class JobsByAddress:
 
 
 class _PlannedFor(NamedTuple):
-    """Fields of ``JobDemand`` that are copied into the jobs for the planner."""
-
     virtual_links: VirtualLinks
     of_pattern: VirtualLinks | None
     idle_phases: frozenset[int]
@@ -476,7 +473,6 @@ class MeasuredJobs:
         return self._together(self._measured, self._without_conflicts(jobs)) if self._beyond else self._measured
 
     def _without_conflicts(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
-        """Return the jobs of ``_beyond`` without the pairs that belong to other jobs."""
         beyond = {job_id: job.pairs - jobs[job_id].pairs for job_id, job in self._beyond.items()}
         pairs = frozenset[Pair]().union(*beyond.values())
         owner = {pair: job_id for job_id, job in jobs.items() if not job.dividing.owner for pair in job.pairs & pairs}

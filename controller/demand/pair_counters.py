@@ -129,7 +129,6 @@ class PairCounters:
         return frozenset[Pair]().union(*(pairs for _, pairs in left.values()), *map(self._counted_by, late))
 
     def _counted_by(self, dpid: Dpid) -> frozenset[Pair]:
-        """Return the pairs that the switch counted at its latest poll."""
         at = self.polled[dpid]
         rules = ((what, rule) for (of, what), rule in self._rule_of.items() if of == dpid)
         return frozenset(what[:2] for what, rule in rules if self._rules[rule, 0] >= at)
@@ -175,7 +174,6 @@ class PairCounters:
     def _find_places(
         self, dpid: Dpid, what: tuple[Counted, ...], connections: JobOfConnection, _version: int
     ) -> _Places:
-        """Return the index of each rule, and the row of the totals to which the counts of the rule are added."""
         rules = np.array([self._rule_of.setdefault((dpid, one), len(self._rule_of)) for one in what], np.int64)
         known = len(self._row_of)
         keys = [_key(one, connections) for one in what]

@@ -314,20 +314,15 @@ class Spans(NamedTuple):
 
 
 class _Snapshot(NamedTuple):
-    """Latest counters of all pairs of a job at one time."""
-
     now: float
     """Time when the snapshot was taken, in monotonic seconds."""
     at: Floats
     """Time of the reading of each pair's counter."""
     payload: Floats
-    """Payload of each pair in bytes."""
     times: Floats
     """Distinct values of ``at``, sorted."""
     places: Rows
-    """Index of each pair's reading in ``times``."""
     counted: int
-    """Number of pairs with counters."""
 
     @classmethod
     def taken(cls, now: float, at: Floats, payload: Floats) -> _Snapshot:
@@ -335,7 +330,9 @@ class _Snapshot(NamedTuple):
         return cls(now, at, payload, times, places, int(np.isfinite(at).sum()))
 
     def of(self, rows: Rows) -> _Snapshot:
-        """Return the snapshot of other pairs. ``rows``: index of each new pair, -1 if it is not in the snapshot."""
+        """Return the snapshot of other pairs.
+
+        ``rows``: index of each new pair, -1 if it is not in the snapshot."""
         at, payload = (np.append(values, np.nan)[rows] for values in (self.at, self.payload))
         return _Snapshot.taken(self.now, at, np.nan_to_num(payload))
 
@@ -505,8 +502,8 @@ class PayloadWindows:
     def _ends(self, now: float, since: float, iteration_s: float) -> tuple[_Snapshot, _Snapshot] | None:
         """Return the two snapshots whose window has the smallest error, or None.
 
-        The two snapshots are recent, have counters of the same pairs, and are at least two intervals and three reported
-        iterations apart. If there are fewer iterations, the longest window is used."""
+        The two snapshots are recent, have counters of the same pairs, and are at least two intervals and three
+        reported iterations apart. If there are fewer iterations, the longest window is used."""
         latest = self._snapshots[-1]
         intervals_s = 1.9 * self._interval_s
         shortest_s = max(intervals_s, FEWEST_ITERATIONS * iteration_s)
@@ -534,8 +531,8 @@ class PayloadWindows:
     def _trains_all_the_time(self, start: _Snapshot) -> bool:
         """Return whether the job was already training when the counters of the snapshot were read.
 
-        A counter may be one interval older than the snapshot. Time before the first iteration would lower the bytes per
-        iteration, differently on each switch."""
+        A counter may be one interval older than the snapshot. Time before the first iteration would lower the bytes
+        per iteration, differently on each switch."""
         return self._reported.since is None or self._reported.since <= start.now - self._interval_s
 
     def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> Floats:
@@ -570,7 +567,6 @@ class PayloadWindows:
         return by_duration if fits(by_duration) and not fits(likely) else likely
 
     def _iteration_s(self, now: float) -> float:
-        """Return the mean duration in seconds of the iterations reported lately; 0 without such iterations."""
         return self._reported.mean_s(now, 8 * self._interval_s)
 
 

@@ -104,7 +104,7 @@ class TrafficPatterns:
             self.known, self.current = [restored], restored
         self._version = 0
         self._rates = Memo(_rates)
-        self._planned = Memo(_joined)
+        self._planned = Memo(_with_phases_in_sequence)
         self._other_phases = Memo(_other_phases)
         self._plan()
 
@@ -132,9 +132,9 @@ class TrafficPatterns:
         """Return the one or two patterns whose traffic together has these rates; empty without such patterns.
 
         ``error``: relative error of the fraction of the window in which each pattern was sent."""
-        candidates = self._candidates
+        candidates = self._current_first
         rates = self._rates(judge, candidates, self._version)
-        return tuple(candidates[number] for number in _fewest(rates, bps, error))
+        return tuple(candidates[number] for number in _rows_that_add_up_to(rates, bps, error))
 
     def mixed(self, judge: Judge, window: Window, shown: tuple[Pattern, ...], are_long: bool) -> bool:
         """Return whether a window spans a change of patterns. ``shown``: result of ``made_of`` for the window.
@@ -144,10 +144,9 @@ class TrafficPatterns:
         carrying, alone = set(judge.carrying(window.bps)), (self.current,)
         latest = shown if are_long else self.made_of(judge, window.recent_bps, 0.0)
         stays = shown == alone and carrying <= self.current.amounts.keys() and len(latest) != 1
-        return not stays and latest != alone and (len(shown) > 1 or self._cover(carrying))
+        return not stays and latest != alone and (len(shown) > 1 or self._alternate_over(carrying))
 
-    def _cover(self, pairs: Iterable[Pair]) -> bool:
-        """Return whether the job alternates between patterns that together have all of these pairs."""
+    def _alternate_over(self, pairs: Iterable[Pair]) -> bool:
         alternating = [pattern.amounts for pattern in self.known if pattern.alternates]
         return len(alternating) > 1 and all(any(pair in amounts for amounts in alternating) for pair in pairs)
 
@@ -186,7 +185,7 @@ class TrafficPatterns:
 
         If the current pattern resembles the announced pattern, the announced pattern takes its place."""
         measured, announced = self.current, self._announced
-        if not _alike(measured.amounts, announced.amounts):
+        if not _in_same_proportions(measured.amounts, announced.amounts):
             self.enter(announced)
             return
         self.current = announced
@@ -207,7 +206,7 @@ class TrafficPatterns:
         if same and all(abs(amounts[pair] - held[pair]) <= wrong * held[pair] for pair in held):
             return False
         links = self._links_of(amounts)
-        if current.announced or not _alike(held, amounts):
+        if current.announced or not _in_same_proportions(held, amounts):
             current.end_period()
             self.current = current = Pattern(amounts, links)
         current.amounts, current.links, current.per_iteration, current.error = amounts, links, per_iteration, error
@@ -253,20 +252,19 @@ class TrafficPatterns:
         self._parts = tuple(pattern.links for pattern in planned)
 
     @property
-    def _candidates(self) -> tuple[Pattern, ...]:
-        """Patterns that a window may show; the current pattern is first, so that it is preferred."""
+    def _current_first(self) -> tuple[Pattern, ...]:
         return (self.current, *(pattern for pattern in self.known if pattern is not self.current))
 
 
 def _rates(judge: Judge, patterns: tuple[Pattern, ...], _version: int) -> Floats:
-    """Return rates in bit/s: a row per pattern, a column per pair of ``judge``.
+    """Return rates in bit/s while the job sends each pattern: a row per pattern, a column per pair of ``judge``.
 
-    The rates of a pattern apply while the job sends this pattern. ``_version`` changes when the patterns do."""
+    ``_version`` changes when the patterns do."""
     rows = [(pattern.bps_per_byte or 1.0) * judge.in_order(pattern.amounts) for pattern in patterns]
     return np.array(rows).reshape(len(rows), len(judge.pairs))
 
 
-def _joined(parts: tuple[VirtualLinks, ...]) -> Planned:
+def _with_phases_in_sequence(parts: tuple[VirtualLinks, ...]) -> Planned:
     """Return the virtual links of all patterns; the phases of a pattern follow those of the previous pattern."""
     if len(parts) == 1:
         return Planned(parts[0], parts)
@@ -285,19 +283,18 @@ def _in_order(links: Iterable[VirtualLink]) -> VirtualLinks:
     return VirtualLinks(sorted(links, key=lambda link: (link.src_ip, link.dst_ip, link.phase)))
 
 
-def _alike(before: Mapping[Pair, float], now: Mapping[Pair, float]) -> bool:
-    """Return whether the same pairs carry traffic in the same proportions."""
+def _in_same_proportions(before: Mapping[Pair, float], now: Mapping[Pair, float]) -> bool:
     if before.keys() != now.keys():
         return False
     ratios = np.array([now[pair] / amount for pair, amount in before.items()])
     return not len(ratios) or bool(ratios.max() < FOLLOWED**2 * ratios.min())
 
 
-def _fewest(rates: Floats, bps: Floats, error: float) -> Sequence[int]:
-    """Return the number of the first row of ``rates`` that is proportional to ``bps``.
+def _rows_that_add_up_to(rates: Floats, bps: Floats, error: float) -> Sequence[int]:
+    """Return the numbers of the rows of ``rates`` of which ``bps`` is a sum with positive weights; at most two.
 
-    If there is no such row, return the numbers of the first two rows of which a sum with positive weights is ``bps``.
-    Return an empty result if there are no such rows either. ``error``: see ``TrafficPatterns.made_of``."""
+    One row is preferred to two, and earlier rows to later ones. The result is empty without such rows. ``error``:
+    see ``TrafficPatterns.made_of``."""
     for number, rate in enumerate(rates):
         own = rate > 0
         scale = np.median(bps[own] / rate[own]) if own.any() else 0.0

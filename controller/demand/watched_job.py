@@ -133,7 +133,6 @@ class WatchedJob:
 
     @property
     def _held(self) -> Mapping[Pair, float] | None:
-        """Measured amounts that the job is planned with; None while the announced amounts apply."""
         return self._patterns.held
 
     # ---- counted pairs
@@ -195,7 +194,6 @@ class WatchedJob:
             self.demand = self._state()
 
     def _count_pairs(self) -> None:
-        """Update the pairs that are evaluated, from the next counters on."""
         known = {**self._declared, **dict.fromkeys(self._seen), **(self._held or {})}
         wanted = pairs_to_count(self.job, self._announced, known, self._learning)
         if wanted.keys() != set(self.pairs):
@@ -268,7 +266,7 @@ class WatchedJob:
         if self.early:
             self._first.forget_silent(self._judge.carrying(window.bps) if sends else (), window.start)
         if not sends:
-            self._suspect(suspicious, now)
+            self._learn_again_if_suspicious(suspicious, now)
             if self._measurement:
                 self._measurement = Measurement(self.pairs, window.bps, window.seconds, window.iteration_s)
             self._silent = bool(self.reports_as) and not self._heard
@@ -297,7 +295,7 @@ class WatchedJob:
         elif window.whole:
             self._judge_held(judgement, window, steady, now)
         if judgement.clean or not self._declared:
-            self._suspect(suspicious, now)
+            self._learn_again_if_suspicious(suspicious, now)
         if self._learning and not self.early:
             self._learn(window, now)
         if self._agreeing >= STABLE:
@@ -325,15 +323,14 @@ class WatchedJob:
         shown = patterns.made_of(self._judge, window.bps, window.error)
         if len(shown) == 1 and shown[0] is not patterns.current:
             if window.whole:
-                self._enter(shown[0])
+                self._enter_pattern(shown[0])
             return True
         self._mixed = self._mixed + 1 if patterns.mixed(self._judge, window, shown, self._windows.are_long) else 0
         if self._mixed:
             self._windows.start_anew()
         return 0 < self._mixed <= MOST_MIXED
 
-    def _enter(self, pattern: Pattern) -> None:
-        """Record that the job sends a known pattern again."""
+    def _enter_pattern(self, pattern: Pattern) -> None:
         self._patterns.enter(pattern)
         if pattern.announced:
             self._differing, self._agreed = None, True
@@ -356,17 +353,17 @@ class WatchedJob:
         elif self._learning:
             return
         elif self._judge.changed(window.bps, held):
-            self._follow(window)
+            self._react_to_change(window)
         else:
             self._patterns.saw_current(self._judge, window, now)
             if steady.iterations is not None and held.keys() == set(self._judge.carrying(steady.bps)):
                 self._hold(steady)
 
-    def _follow(self, window: Window) -> None:
+    def _react_to_change(self, window: Window) -> None:
         """React to changed traffic: learn again if unknown pairs carry traffic, else measure the known pairs again.
 
-        Windows are lengthened if known pairs sent again, or changed their proportions, more than ``RETURNS`` times: an
-        iteration is then longer than a window."""
+        Windows are lengthened if known pairs sent again, or changed their proportions, more than ``RETURNS`` times:
+        an iteration is then longer than a window."""
         carrying = set(self._judge.carrying(window.bps))
         if not carrying <= self._seen:
             self._wants_learning, self._returns = True, 0
@@ -382,15 +379,13 @@ class WatchedJob:
             self._windows.start_anew()
 
     def _return_to_spec(self) -> None:
-        """Plan with the spec again, because the counters agree with it."""
         self._patterns.return_to_announced()
         self._differing, self._agreed = None, True
         self._agreeing = 0
         self._wants_learning = False
         self._count_pairs()
 
-    def _suspect(self, suspicious: frozenset[str], now: float) -> None:
-        """Learn again if an address of the job sends traffic that is not announced."""
+    def _learn_again_if_suspicious(self, suspicious: frozenset[str], now: float) -> None:
         if self.early or self._wants_learning or now < self._relearn_at or suspicious.isdisjoint(self.job.addresses):
             return
         self._wants_learning = True
@@ -422,7 +417,6 @@ class WatchedJob:
             self._count_besides()
 
     def _difference(self) -> Difference | None:
-        """Return the difference from the spec, including a finding that the job is silent or slower."""
         differing = None if self._patterns.repeats else self._differing
         if self._pace is None:
             return differing

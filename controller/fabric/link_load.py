@@ -383,9 +383,11 @@ def _bounds_of_uncounted_flows(measured: Measured, uncounted: Uses, hosts: Mappi
     The first array is computed from the estimated traffic of the hosts (``Measured.sent_bps``). Each further array is
     computed from one column of ``Measured.most_sent_bps``, the largest possible traffic of the hosts.
 
-    The bound is 0 on links without traffic beyond counted flows. On other links it is the smallest of three sums: -
-    the traffic that the sources of the flows on the link sent, - the traffic that the destinations of the flows
-    received, - for each flow, the smaller of the traffic of its source and of its destination."""
+    The bound is 0 on links without traffic beyond counted flows. On other links it is the smallest of three sums:
+
+    - the traffic that the sources of the flows on the link sent,
+    - the traffic that the destinations of the flows received,
+    - for each flow, the smaller of the traffic of its source and of its destination."""
     place = measured.place
     src = np.array([place.get(hosts[flow.src_ip].uplink, -1) for flow in uncounted], np.int64)
     dst = np.array([place.get(hosts[flow.dst_ip].downlink, -1) for flow in uncounted], np.int64)

@@ -36,8 +36,8 @@ def check(problem: Problem, plan: Plan, max_moves: int | None = None) -> tuple[s
 class _Subflows:
     """All subflows of the routes as arrays.
 
-    - ``flow``, ``length``, ``share``: per subflow the number of its flow, the length of its path and its share. -
-    ``links``: numbers of the links of all paths, one path after the other; -1 for an unknown link."""
+    - ``flow``, ``length``, ``share``: per subflow the number of its flow, the length of its path and its share.
+    - ``links``: numbers of the links of all paths, one path after the other; -1 for an unknown link."""
 
     def __init__(self, problem: Problem, routes: Sequence[Route | None]) -> None:
         subflows = [subflow for route in routes if route for subflow in route]

@@ -111,7 +111,7 @@ class StretchedPaths(CandidatePaths):
             near = towards.distance.get(there, left) < left
             if near and there not in before and self._ahead[dst][there].isdisjoint(before):
                 waiting.append((link, self._walks(towards, there, dst, left - 1, before | {there})))
-        yield from self._in_turn(waiting)
+        yield from self._alternating(waiting)
 
 
 GIGABIT = 1e9

@@ -156,11 +156,11 @@ def hops_between(wiring: Wiring) -> Ints:
     missing = np.zeros((servers, servers), np.int64)
     while True:
         further = [_union(reached, to, mine) for mine, to in zip(reached, wiring.successors, strict=True)]
-        missing += ~_unpacked(reached, servers)
+        missing += ~_as_booleans(reached, servers)
         if further == reached:
             break
         reached = further
-    return np.where(_unpacked(reached, servers), missing, UNREACHED)
+    return np.where(_as_booleans(reached, servers), missing, UNREACHED)
 
 
 def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
@@ -169,7 +169,7 @@ def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
     This is the smallest number of steps that add up to the offset modulo n, like coins to an amount; ``UNREACHED``
     without such steps."""
     hops: Ints = np.full(servers, UNREACHED)
-    for count, reached in enumerate(_unpacked([1, *_first_reached(servers, steps)], servers)):
+    for count, reached in enumerate(_as_booleans([1, *_first_reached(servers, steps)], servers)):
         hops[reached] = count
     return tuple(hops.tolist())
 
@@ -188,7 +188,7 @@ def weighed_and_most(servers: int, steps: Sequence[int], weights: Floats) -> tup
     """Return the sum of ``hops_by_offset`` times ``weights``, and the largest number of hops over all offsets.
 
     Returns None if an offset is not reached."""
-    reached = _unpacked([*_first_reached(servers, steps)], servers)
+    reached = _as_booleans([*_first_reached(servers, steps)], servers)
     if reached.sum() < servers - 1:
         return None
     return float(np.arange(1, len(reached) + 1) @ (reached @ weights)), len(reached)
@@ -232,8 +232,7 @@ def _union(reached: Sequence[int], to: Sequence[int], mine: int) -> int:
     return mine
 
 
-def _unpacked(sets: Sequence[int], servers: int) -> NDArray[np.bool_]:
-    """Return sets of servers as booleans; shape (sets, servers)."""
+def _as_booleans(sets: Sequence[int], servers: int) -> NDArray[np.bool_]:
     size = (servers + 7) // 8
     raw = np.frombuffer(b"".join(each.to_bytes(size, "little") for each in sets), np.uint8)
     bits = np.unpackbits(raw.reshape(len(sets), size), axis=1, bitorder="little")

@@ -179,8 +179,6 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class _Alone:
-    """Job in the form that the planner accepts. It sends all the time."""
-
     spec: JobSpec
     silent = False
     idle_phases = frozenset[int]()
@@ -323,7 +321,7 @@ def hosts_for(fabric: Fabric, endpoints: Sequence[str]) -> tuple[str, ...]:
 def _phase_times(
     way: Way, found: Found, spec: JobSpec, problem: Problem, made: Plan, rates: Rates
 ) -> tuple[PhaseTime, ...]:
-    """Return the times of the phases of the spec. The planner treats each step of a phase as a phase of its own."""
+    """Return the times of the phases of the spec; the planner treats each step of a phase as a phase of its own."""
     direct_gbps = rates.interface_gbps * found.wiring.interfaces
     ideal_s = ideal_time_s(virtual_links(spec), dict.fromkeys(spec.endpoints, direct_gbps * GIGABIT))
     slowdown = phase_slowdowns(problem, made.routes).get(JobId(spec.job_id), {})
@@ -333,7 +331,7 @@ def _phase_times(
         compute_s = _computed_s(way, phase)
         mine = [next(steps) for _ in range(steps_of(spec, phase))]
         alone_s = math.fsum(ideal_s[step] for step in mine)
-        bound_s = math.fsum(ideal_s[step] * slowdown_bounds(_alone(problem, step)).worst for step in mine)
+        bound_s = math.fsum(ideal_s[step] * slowdown_bounds(_only_phase(problem, step)).worst for step in mine)
         planned_s = math.fsum(ideal_s[step] * slowdown.get(step, 1.0) for step in mine)
         bound_s = max(bound_s, found.least_s.get(phase, 0.0))
         other_s = alone_s * direct_gbps / rates.other_gbps
@@ -350,7 +348,7 @@ def steps_of(spec: JobSpec, phase: int) -> int:
     return len({link.phase for link in virtual_links(spec.model_copy(update=alone))})
 
 
-def _alone(problem: Problem, step: int) -> Problem:
+def _only_phase(problem: Problem, step: int) -> Problem:
     """Return the problem with only the flows and demands of one of the planner's phases."""
     own = ((each, tuple(part for part in each.demand_bps if part[0] == step)) for each in problem.flows)
     return problem.with_flows(replace(each, demand_bps=demand_bps) for each, demand_bps in own if demand_bps)

@@ -118,7 +118,7 @@ class Found:
         return self.expected_time_s, self.bandwidth_tax, self.mean_hops
 
     def _expected_s(self, phase: int) -> float:
-        """Return the expected time; 0 if it is not computed."""
+        """Return the expected time in seconds; 0 if it is not computed."""
         if math.isinf(self.least_s[phase]):
             return 0.0
         if self.wiring.steps is not None and self.traffic.even and all(self.orders):
@@ -202,8 +202,8 @@ def published(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
 
 
 def _candidates(traffic: Traffic, interfaces: int) -> Iterator[tuple[Wiring, tuple[Orders, ...]]]:
-    """Yield candidates. Some do not connect all servers; their expected time is infinite."""
-    spans = _spans(traffic)
+    """Yield candidates; some do not connect all servers, and have an infinite expected time."""
+    spans = _has_all_reduce_of_all_servers(traffic)
     if not (traffic.even and spans and len(traffic.rings) == 1):
         matchings = _matchings(traffic.of_pairs, interfaces)
         for shares in _divisions(traffic, interfaces):
@@ -216,10 +216,9 @@ def _candidates(traffic: Traffic, interfaces: int) -> Iterator[tuple[Wiring, tup
 
 
 def _divisions(traffic: Traffic, interfaces: int) -> Sequence[Sequence[int]]:
-    """Return the divisions of interfaces to try. A division is the number of interfaces of each ``Rings``.
+    """Return divisions to try: numbers of interfaces of each ``Rings``, with a sum of at least 1 if there are rings.
 
-    The sum of a division is at least 1 if there are rings. If there are few divisions, all are returned; if not, one
-    for each sum, in proportion to the bytes."""
+    If there are few divisions, all are returned; if not, one for each sum, in proportion to the bytes."""
     kinds = len(traffic.rings)
     if not kinds:
         return [()]
@@ -229,13 +228,12 @@ def _divisions(traffic: Traffic, interfaces: int) -> Sequence[Sequence[int]]:
     return [_shares(traffic, of_rings) for of_rings in range(1, interfaces + 1)]
 
 
-def _spans(traffic: Traffic) -> bool:
-    """Return whether there is an all-reduce among all servers, so that its rings connect all of them."""
+def _has_all_reduce_of_all_servers(traffic: Traffic) -> bool:
     return any(len(group) == traffic.servers for rings in traffic.rings for group in rings.groups)
 
 
 def _circulant(traffic: Traffic, interfaces: int, of_rings: int) -> Iterator[tuple[Wiring, tuple[Orders, ...]]]:
-    """Yield circulant wirings. On these, all-reduces among a part of the servers run as the job specifies."""
+    """Yield circulant wirings, on which all-reduces among a part of the servers run as the job specifies."""
     weights = traffic.by_offset.tolist() if traffic.pairs else None
     uneven = weights if weights and not np.allclose(weights[1:], weights[1]) else None
     tried = MOST_TRIED if uneven is None else MOST_TRIED * 8 // max(8, traffic.servers)
@@ -255,8 +253,8 @@ def _divided(
 ) -> tuple[Wiring, tuple[Orders, ...]]:
     """Return a wiring with ``shares`` interfaces for each ``Rings``, and the others for ``matchings``.
 
-    ``connected``: whether, if no ring includes all servers, one of the other interfaces gets such a ring, so that every
-    server reaches every other one."""
+    ``connected``: whether to give one of the other interfaces a ring over all servers, if no ring includes all
+    servers, so that every server reaches every other one."""
     orders = tuple(_orders(rings, count) for rings, count in zip(traffic.rings, shares, strict=True))
     layers = [_layer(traffic.servers, layer) for of in orders for layer in of]
     over_all = any(len(order) == traffic.servers for of in orders for layer in of for order in layer)
@@ -270,7 +268,7 @@ def _divided(
 
 
 def _matchings(weights: Floats, count: int) -> list[Peers]:
-    """Return ``count`` matchings. Bytes of a pair that a matching connects count half for the next matching."""
+    """Return ``count`` matchings; bytes of a pair that a matching connects count half for the next matching."""
     found, weights = [], weights.copy()
     for _ in range(count):
         found.append(heaviest_matching(weights))
@@ -295,7 +293,6 @@ def _shares(traffic: Traffic, interfaces: int, whole: bool = False) -> list[int]
 
 
 def _orders(rings: Rings, count: int) -> Orders:
-    """Return ``count`` rings of each group. Groups of the same size have the same steps."""
     steps = {size: geometric_steps(size, count) for size in map(len, rings.groups)}
     return tuple(
         tuple(ring_order(group, steps[len(group)][number]) for group in rings.groups) for number in range(count)
@@ -331,7 +328,7 @@ def heaviest_matching(weights: Floats) -> Peers:
     ``weights``: weight of a circuit from the row's server to the column's server; shape (servers, servers). The
     diagonal is ignored."""
     servers = len(weights)
-    src, dst = _considered(weights)
+    src, dst = _considered_pairs(weights)
     found: list[int | None] = [None] * servers
     if not len(src):
         return tuple(found)
@@ -372,8 +369,7 @@ def completed(peers: Peers, hops: Ints) -> Peers:
     return tuple(best)
 
 
-def _considered(weights: Floats) -> tuple[Ints, Ints]:
-    """Return the senders, and the receivers, of the pairs that are considered for the matching."""
+def _considered_pairs(weights: Floats) -> tuple[Ints, Ints]:
     some = weights > 0
     np.fill_diagonal(some, False)
     if len(weights) > DENSE:

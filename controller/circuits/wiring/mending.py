@@ -47,10 +47,10 @@ def mended(
     free = [interface for interface in range(wiring.interfaces) if interface not in fixed]
     gone = {*lost, *(each for each in wiring.circuits if each.src in dead or each.dst in dead)}
     found = Wiring(wiring.servers, tuple(_without(peers, k, gone) for k, peers in enumerate(wiring.peers)))
-    found = _joined(sent, found, free, lost, dead)
+    found = _with_free_ports_connected(sent, found, free, lost, dead)
     cost = _cost(sent, found)
     while True:
-        tried = [(_cost(sent, other), other) for other in _exchanged(found, free, gone, lost, dead)]
+        tried = [(_cost(sent, other), other) for other in _with_exchanges(found, free, gone, lost, dead)]
         best = min(tried, key=lambda each: each[0], default=(cost, found))
         if not _is_less(best[0], cost):
             return found
@@ -62,7 +62,7 @@ def _without(peers: Peers, interface: int, gone: Collection[Circuit]) -> Peers:
     return tuple(None if server in lost else peer for server, peer in enumerate(peers))
 
 
-def _joined(
+def _with_free_ports_connected(
     sent: Mapping[int, Floats],
     wiring: Wiring,
     interfaces: Collection[int],
@@ -110,7 +110,7 @@ def _in_one_ring(
     return tuple((src, dst) for src, dst in joined if src != dst and _circuit(src, dst, interface) not in lost)
 
 
-def _exchanged(
+def _with_exchanges(
     wiring: Wiring,
     interfaces: Collection[int],
     gone: Collection[Circuit],
@@ -119,8 +119,8 @@ def _exchanged(
 ) -> Iterator[Wiring]:
     """Yield wirings in which one lost pair of servers is connected again through another interface.
 
-    A new circuit from server a to server b replaces the present circuits from a to c and from d to b. If possible, d is
-    then connected to c."""
+    A new circuit from server a to server b replaces the present circuits from a to c and from d to b. If possible, d
+    is then connected to c."""
     pairs = dict.fromkeys((each.src.server, each.dst.server) for each in gone)
     for interface, (src, dst) in product(interfaces, pairs):
         peers = wiring.peers[interface]

@@ -185,7 +185,7 @@ def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) ->
             now = chosen[offset]
             if now is not None and round_:
                 carried -= next(use for way, use in uses[offset] if way == now)
-            best, use = min(uses[offset], key=lambda each: _height(carried + each[1]))
+            best, use = min(uses[offset], key=lambda each: _unevenness(carried + each[1]))
             carried += use
             moved |= best != now
             chosen[offset] = best
@@ -203,12 +203,12 @@ def ways_of_flows(servers: int, steps: Sequence[int], sent: Sends) -> dict[tuple
     alike = {(src, offset): way for src, offset in sent if (way := ways[offset]) is not None}
     if len(alike) > MOST_EVENED:
         return alike
-    even = _evened(servers, steps, sent, alike)
-    most = [max(_carried(servers, steps, sent, found).values(), default=0.0) for found in (alike, even)]
+    even = _with_even_loads(servers, steps, sent, alike)
+    most = [max(_load_of_circuits(servers, steps, sent, found).values(), default=0.0) for found in (alike, even)]
     return even if most[1] < most[0] else alike
 
 
-def _evened(
+def _with_even_loads(
     servers: int, steps: Sequence[int], sent: Sends, ways: Mapping[tuple[int, int], InterfacePath]
 ) -> dict[tuple[int, int], InterfacePath]:
     """Return the ways after flows have changed, one by one, to ways with less loaded circuits.
@@ -217,10 +217,10 @@ def _evened(
     loads."""
     hops = hops_by_offset(servers, steps)
     others = {
-        offset: _in_other_orders(islice(_ways(offset, 0, servers, steps, hops), _WAYS_OF_ONE))
+        offset: _rotations(islice(_ways(offset, 0, servers, steps, hops), _WAYS_OF_ONE))
         for offset in {offset for _, offset in ways}
     }
-    chosen, carried = dict(ways), _carried(servers, steps, sent, ways)
+    chosen, carried = dict(ways), _load_of_circuits(servers, steps, sent, ways)
     for _ in range(_ROUNDS):
         moved = False
         for (src, offset), way in chosen.items():
@@ -263,16 +263,14 @@ def coin_change_routes(problem: Problem, wiring: Wiring, dpids: Sequence[Dpid], 
 
 
 def _circuits(server: int, way: InterfacePath, steps: Sequence[int], servers: int) -> Iterator[tuple[int, int]]:
-    """Yield (server, interface) for each circuit on the path."""
     for interface in way:
         yield server, interface
         server = (server + steps[interface]) % servers
 
 
-def _carried(
+def _load_of_circuits(
     servers: int, steps: Sequence[int], sent: Sends, ways: Mapping[tuple[int, int], InterfacePath]
 ) -> defaultdict[tuple[int, int], float]:
-    """Return the load of each circuit, by (sending server, interface), in the unit of ``sent``."""
     found = defaultdict[tuple[int, int], float](float)
     for (src, offset), way in ways.items():
         for circuit in _circuits(src, way, steps, servers):
@@ -280,8 +278,7 @@ def _carried(
     return found
 
 
-def _in_other_orders(ways: Iterable[InterfacePath]) -> list[InterfacePath]:
-    """Return all rotations of the hops of each path, without duplicates."""
+def _rotations(ways: Iterable[InterfacePath]) -> list[InterfacePath]:
     return list(dict.fromkeys(way[first:] + way[:first] for way in ways for first in range(len(way))))
 
 
@@ -296,6 +293,6 @@ def _ways(offset: int, first: int, servers: int, steps: Sequence[int], hops: Seq
             yield from ((interface, *rest) for rest in _ways(left, interface, servers, steps, hops))
 
 
-def _height(carried: Floats) -> tuple[float, float]:
+def _unevenness(carried: Floats) -> tuple[float, float]:
     """Return the largest load of an interface, and the sum of squares, which measures how uneven the loads are."""
     return float(carried.max()), float((carried**2).sum())

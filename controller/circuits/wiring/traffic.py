@@ -124,7 +124,7 @@ def traffic_of(spec: JobSpec) -> Traffic:
         if collective.algorithm in RINGS
         for name in collective.groups
     ]
-    rings = _merged(
+    rings = _rings_of(
         (part, collective, [of_rank[rank] for rank in spec.groups[part.group].ranks]) for part, collective in parts
     )
     others = [collective for collective in spec.collectives if collective.algorithm not in RINGS]
@@ -183,20 +183,20 @@ def in_rings(spec: JobSpec, rings: Iterable[tuple[Rings, Sequence[Sequence[Order
                     )
     kept = [_without(spec, number, gone) for number in range(len(spec.collectives))]
     groups = (*spec.groups, *(ParallelGroup(name=name, ranks=ranks) for ranks, name in name_of.items()))
-    collectives = (*(each for each in kept if each), *_together(added))
+    collectives = (*(each for each in kept if each), *_merge(added))
     held = spec.model_copy(update={"groups": groups, "collectives": collectives})
     return JobSpec.parse(held.model_dump())
 
 
 def _without(spec: JobSpec, number: int, gone: set[CollectiveGroup]) -> Collective | None:
-    """Return a collective without the groups in ``gone``, which run over the new rings; None if no group is left."""
+    """Return a collective without the groups in ``gone``; None if no group is left."""
     whole = spec.collectives[number]
     left = {part.group for part in gone if part.collective == number}
     names = tuple(name for name in whole.groups if name not in {spec.groups[group].name for group in left})
     return whole.model_copy(update={"groups": names}) if names else None
 
 
-def _together(collectives: Iterable[Collective]) -> list[Collective]:
+def _merge(collectives: Iterable[Collective]) -> list[Collective]:
     """Merge collectives that differ only in their groups, because the number of collectives in a spec is limited.
 
     A group that occurs in two of the collectives stays in two collectives."""
@@ -214,7 +214,7 @@ def _together(collectives: Iterable[Collective]) -> list[Collective]:
     ]
 
 
-def _merged(parts: Iterable[tuple[CollectiveGroup, Collective, Sequence[int]]]) -> tuple[Rings, ...]:
+def _rings_of(parts: Iterable[tuple[CollectiveGroup, Collective, Sequence[int]]]) -> tuple[Rings, ...]:
     """Return the ``Rings`` of these collectives.
 
     Collectives of the same servers run in the same rings. Groups without a common server are in the same ``Rings``."""
@@ -252,7 +252,6 @@ def _sent(collective: Collective, ranks: int) -> float:
 
 
 def _pairs(spec: JobSpec, collectives: Sequence[Collective], servers: Mapping[str, int]) -> dict[int, Floats]:
-    """Return the bytes between pairs for these collectives and the transfers of the spec, by phase."""
     phases = sorted({each.phase for each in collectives} | {each.phase for each in spec.transfers})
     found: dict[int, Floats] = {}
     for phase in phases:
