@@ -117,7 +117,6 @@ class ControlLoop:
         sent += self._answer_losses(now)
         sent += self._plan(now)
         sent += self._derive_rules(now)
-        saved = not s.commits.has_waiting
         rules_due = self._rules_due(now) or self.derived.pins_due()
         if not (rules_due or s.phases.adopting or s.sync.busy or s.sync.unsettled):
             sent += self.extension.change(now)
@@ -125,7 +124,7 @@ class ControlLoop:
         if s.drains.parts:
             self._follow_drained(rules_due, now)
         sent += self._poll_soon()
-        replies = s.sending.due_replies(rules_due, saved, s.cycle.cycles_done, s.losses, now)
+        replies = s.sending.due_replies(rules_due, s.cycle.cycles_done, s.losses, now)
         return [*sent, *replies]
 
     def status(self, now: float) -> Status:

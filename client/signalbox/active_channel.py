@@ -255,7 +255,7 @@ class ActiveChannel:
     def _unreachable(self) -> Unreachable:
         """Return the error that lists each address with the reason why no controller is used there."""
         found = "; ".join(f"{address}: {why}" for address, why in self._why.items())
-        return Unreachable(f"no controller answers at any of the {len(self._why)} addresses: {found}")
+        return Unreachable(f"no active controller at any of the {len(self._why)} addresses: {found}")
 
 
 class _Stream:

@@ -237,12 +237,11 @@ class Intake:
         return at_once(Work.SAVE)
 
     def _not_saved(self, why: str, now: float) -> Effects:
-        s, mode, held = self._state, self._state.mode, self._state.commits.has_waiting
+        s, held = self._state, self._state.commits.has_waiting
         replies = s.commits.failed(why, now)
         if not held:
             return NO_EFFECTS
-        if s.mode is not mode:
-            replies += s.sending.refuse_mode(s.commits.error)
+        replies += s.sending.refuse_mode(s.commits.error)
         self._release_routes(now)
         return self._jobs_changed(now) | commands(*replies)
 
@@ -380,7 +379,7 @@ class Intake:
     def _set_mode(self, message: SetMode, now: float) -> Effects:
         s = self._state
         before = s.mode
-        s.commits.add_request(None, None, lambda _: s.set_mode(before))
+        s.commits.add_request(None, None, lambda _: s.set_mode(before), lambda _: s.sending.mode_saved(message.reply))
         s.set_mode(message.mode)
         if message.mode is Mode.ECMP:
             s.cycle.supersede()  # no plan will be adopted

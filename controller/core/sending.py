@@ -306,16 +306,18 @@ ARP_ANSWER_AFTER_S = 0.5
 The controller normally answers when the switches have confirmed all rules. After this delay it answers in any case."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _ModeWaiter:
     """Request to set the mode.
 
-    The reply waits until more than ``cycles_done`` planning cycles have ended, and all rules are confirmed."""
+    The reply waits until the mode is on disk, more than ``cycles_done`` planning cycles have ended, and all rules are
+    confirmed."""
 
     future: Future[Any]
     mode: Mode
     since: float
     cycles_done: int
+    is_saved: bool = False
 
 
 class Sending:
@@ -404,13 +406,16 @@ class Sending:
         before, self._for_mode = self._for_mode, _ModeWaiter(reply, mode, now, cycles_done)
         return [Reply(before.future, Superseded(f"superseded: another call set the mode {mode}"))] if before else []
 
-    def due_replies(
-        self, rules_due: bool, saved: bool, cycles_done: int, losses: LinkLosses, now: float
-    ) -> list[Command]:
+    def mode_saved(self, reply: Future[Any]) -> None:
+        """Record that the mode of this request is on disk."""
+        if self._for_mode and self._for_mode.future is reply:
+            self._for_mode.is_saved = True
+
+    def due_replies(self, rules_due: bool, cycles_done: int, losses: LinkLosses, now: float) -> list[Command]:
         """Return the replies that are due now.
 
-        ``rules_due``: whether the wanted rules are about to be derived again; until then nothing counts as confirmed.
-        ``saved``: whether a mode that was set is on disk."""
+        ``rules_due``: whether the wanted rules are about to be derived again; until then nothing counts as
+        confirmed."""
         all_confirmed = not (rules_due or self._sync.busy or self._sync.unsettled)
         if all_confirmed:
             losses.all_confirmed(now)
@@ -420,14 +425,16 @@ class Sending:
         if due:
             self._arp_answers = [(since, answer) for since, answer in self._arp_answers if answer not in due]
         waiter = self._for_mode
-        if waiter and saved and all_confirmed and cycles_done > waiter.cycles_done:
+        if waiter and waiter.is_saved and all_confirmed and cycles_done > waiter.cycles_done:
             self._for_mode = None
             due.append(Reply(waiter.future, ModeSet(waiter.mode, now - waiter.since, self.pins)))
         return due
 
     def refuse_mode(self, error: SignalboxError) -> list[Reply]:
-        """Return the refusal of the waiting request to set the mode, if any.
+        """Return the refusal of the request to set the mode that waits for the disk, if any.
 
         The caller has restored the mode before."""
-        waiter, self._for_mode = self._for_mode, None
-        return [Reply(waiter.future, error)] if waiter else []
+        if (waiter := self._for_mode) is None or waiter.is_saved:
+            return []
+        self._for_mode = None
+        return [Reply(waiter.future, error)]

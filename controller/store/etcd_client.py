@@ -136,25 +136,30 @@ class Etcd:
 
     # ---- keys
 
-    def keys(
-        self, prefix: bytes, within_s: float = CALL_S, most: int = 0, without: bytes = b""
-    ) -> tuple[list[pb.KeyValue], int]:
+    def keys(self, prefix: bytes, within_s: float = CALL_S, without: bytes = b"") -> tuple[list[pb.KeyValue], int]:
         """Return all keys that begin with ``prefix``, as they were at the returned revision. Raises ``EtcdError``.
 
-        ``most``: largest number of keys to return; 0 for no limit. ``without``: keys that begin with this longer prefix
-        are not read."""
+        ``without``: keys that begin with this longer prefix are not read."""
         found: list[pb.KeyValue] = []
         end, revision = _end_of(prefix), 0
         for start, stop in [(prefix, without), (_end_of(without), end)] if without else [(prefix, end)]:
             while True:
-                request = pb.RangeRequest(key=start, range_end=stop, limit=most or PAGE, revision=revision)
+                request = pb.RangeRequest(key=start, range_end=stop, limit=PAGE, revision=revision)
                 reply = self._call("KV/Range", request, pb.RangeResponse, within_s)
                 found += reply.kvs
                 revision = revision or reply.header.revision
-                if most or not reply.more:
+                if not reply.more:
                     break
                 start = reply.kvs[-1].key + b"\0"
         return found, revision
+
+    def read(self, names: Sequence[bytes], most: int, within_s: float) -> tuple[list[Sequence[pb.KeyValue]], int]:
+        """Return the first ``most`` keys of each name, all as they were at the returned revision. Raises ``EtcdError``.
+
+        ``names``: keys, and prefixes of keys that end with a slash."""
+        ranges = [pb.RangeRequest(key=name, range_end=_range(name), limit=most) for name in names]
+        reply = self.transaction([], [pb.RequestOp(request_range=each) for each in ranges], within_s)
+        return [each.response_range.kvs for each in reply.responses], reply.header.revision
 
     def get(self, key: bytes, within_s: float = CALL_S) -> pb.KeyValue | None:
         """Return a key, or None. Raises ``EtcdError``."""
@@ -360,8 +365,13 @@ def _error(error: grpc.RpcError, endpoint: str) -> EtcdError:
 
 def _watch_of(key: bytes, after: int) -> pb.WatchRequest:
     """Return the request for changes of a key, or of keys with a prefix that ends with a slash, after a revision."""
-    end = _end_of(key) if key.endswith(b"/") else b""
-    return pb.WatchRequest(create_request=pb.WatchCreateRequest(key=key, range_end=end, start_revision=after + 1))
+    create = pb.WatchCreateRequest(key=key, range_end=_range(key), start_revision=after + 1)
+    return pb.WatchRequest(create_request=create)
+
+
+def _range(name: bytes) -> bytes:
+    """Return the end of the range of keys with a prefix that ends with a slash; empty for a single key."""
+    return _end_of(name) if name.endswith(b"/") else b""
 
 
 def _end_of(prefix: bytes) -> bytes:

@@ -163,7 +163,8 @@ class EtcdMembership:
         try:
             reply = self._etcd.transaction([self._fence], operations)
         except EtcdError as error:
-            raise Unavailable(str(error), self._lease_s) from None
+            what = f"the change cannot be saved ({error}), so it is not in effect; repeat it once etcd accepts changes"
+            raise Unavailable(what, self._lease_s) from None
         if not reply.succeeded:
             raise Unavailable("another controller has claimed the state", 0.0)
 
@@ -185,20 +186,20 @@ class EtcdMembership:
         with self._reading:
             # Read first, since a member that receives no answers must not extend its lease by requests that etcd
             # receives.
-            if self._etcd.get(self._key, self._within_s) is None:
-                self._lease, self._valid_until = 0, 0.0  # the key was deleted: write it again
-            self._renew()
             began = time.monotonic()
-            claims, revision = self._etcd.keys(self._root + b"claim", self._within_s)
-            leader = next((_leader(each) for each in claims if each.key == self._root + b"claim"), None)
+            (own, claims), revision = self._etcd.read([self._key, self._root + b"claim"], 1, self._within_s)
+            if not own:
+                self._lease, self._valid_until = 0, 0.0  # the key was deleted: write it again
+            leader = _leader(claims[0]) if claims else None
             # also if the lists below cannot be read
             self._newest = replace(self._newest, leader=leader, began=began)
-            draining = frozenset(self._names("draining"))
-            known = self._names("known")
-            keys, _ = self._etcd.keys(self._root + b"members/", self._within_s, MOST_MEMBERS)
-            found = (member for each in keys if (member := _member(each)))
+            self._renew()
+            prefixes = [key(self._root, kind, "") for kind in ("draining", "known", "members")]
+            (draining, known, present), _ = self._etcd.read(prefixes, MOST_MEMBERS, self._within_s)
+            found = (member for each in present if (member := _member(each)))
             everyone = tuple(sorted(found, key=lambda one: (one.name, one.since)))
-            self._newest = Members(everyone, leader, began, draining, self._absent(everyone, known))
+            absent = self._absent(everyone, {_name(each): _time(each.value) for each in known})
+            self._newest = Members(everyone, leader, began, frozenset(map(_name, draining)), absent)
             self._watch()
         return revision
 
@@ -216,12 +217,6 @@ class EtcdMembership:
             self._etcd.transaction([], [present, known], self._within_s)
             self._written, self._known_until = own, began + KNOWN_S
         self._valid_until = began + self._lease_s
-
-    def _names(self, kind: str) -> dict[str, float]:
-        """Return the times in the keys of this kind, by name of the member. Raises ``EtcdError``."""
-        prefix = key(self._root, kind, "")
-        keys, _ = self._etcd.keys(prefix, self._within_s, MOST_MEMBERS)
-        return {each.key.removeprefix(prefix).decode(errors="replace"): _time(each.value) for each in keys}
 
     def _absent(self, everyone: Collection[Member], known: Mapping[str, float]) -> dict[str, float]:
         """Return the time at which each known member without a lease was last present, by name."""
@@ -305,6 +300,10 @@ def _member(found: pb.KeyValue) -> Member | None:
         )
     except ValueError:
         return None
+
+
+def _name(found: pb.KeyValue) -> str:
+    return found.key.rpartition(b"/")[2].decode(errors="replace")
 
 
 def _time(value: bytes) -> float:

@@ -223,7 +223,7 @@ def test_without_a_controller_the_error_has_the_reason_at_each_address() -> None
     with listening_only() as silent, Client(f"{refusing},{silent}", 0.5) as client, pytest.raises(Unreachable) as error:
         answered_by(client)
     assert str(error.value) == (
-        f"no controller answers at any of the 2 addresses: {refusing}: no process listens there; is the controller "
+        f"no active controller at any of the 2 addresses: {refusing}: no process listens there; is the controller "
         f"running?; {silent}: there is no answer"
     )
 

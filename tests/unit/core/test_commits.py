@@ -25,7 +25,7 @@ from controller.jobs.messages import (
     UpdateJob,
     UpdateJobs,
 )
-from controller.planning.messages import SetMode
+from controller.planning.messages import ModeSet, SetMode
 from controller.serving.event_log import events
 from signalbox.errors import NotFound, SignalboxError, Unavailable
 from signalbox.jobs.reports import Connected
@@ -340,6 +340,17 @@ def test_a_mode_that_is_set_back_is_never_told(published: Published) -> None:
     published.answer()
     assert [*told, published.status.mode] == [Mode.PLANNED, Mode.ECMP]
     assert [what for what, _ in published.logged() if what.startswith("mode")] == ["mode set"]
+
+
+def test_a_mode_that_is_in_force_is_set_again_only_while_changes_can_be_saved(published: Published) -> None:
+    published.send(SetMode(Mode.PLANNED))
+    published.run(3)
+    assert [type(answer) for answer in published.new_replies()] == [ModeSet]
+    published.disk_error = FULL
+    published.send(Tick(is_claimed=False))
+    published.send(SetMode(Mode.PLANNED))
+    published.run(1)
+    assert [type(answer) for answer in published.new_replies()] == [Unavailable]
 
 
 def test_a_lease_that_runs_out_is_told_whatever_the_disk_does(published: Published) -> None:
