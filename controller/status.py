@@ -28,6 +28,7 @@ from controller.jobs.messages import Registration
 from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import GoalPlanLeft, Plan
 from controller.planning.problem import FlowId, Route
+from controller.store.assignment import Holder
 from controller.store.members import Membership
 from controller.tables.counters import CountersRead
 from controller.tables.flow_tables import Dropped
@@ -373,10 +374,11 @@ class StatusBoard:
         state."""
         self.membership: Membership | None = None
         """Controllers that share the state in etcd; None if the state is not in etcd."""
-        self.held: Callable[[], Mapping[str, int]] | None = None
-        """Function that returns the number of switches whose OpenFlow master is each member, by the member's id; None
-        if it is always the leader.
-        """
+        self.holders: Callable[[], Mapping[Dpid, Holder]] | None = None
+        """Function that returns the member that each switch has confirmed as its OpenFlow master; None if it is always
+        the leader."""
+        self.assigned: Callable[[], Mapping[Dpid, Holder]] = dict
+        """Function that returns the member to which each switch is assigned."""
         self.refused_members: Mapping[str, int] = {}
         """Number of times that switches refused a member as master, or its writes, by the member's NAME/ID.
 
@@ -395,12 +397,14 @@ class StatusBoard:
     def status(self) -> Status:
         return self._status
 
-    def held_switches(self) -> Mapping[str, int]:
-        """Return the number of switches whose OpenFlow master is each member, by the member's id."""
-        if self.held:
-            return self.held()
+    def switches_of_members(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Return the number of switches that each member holds, and that are assigned to it, by the member's id."""
+        if self.holders:
+            held, assigned = (Counter(one.id for one in find().values()) for find in (self.holders, self.assigned))
+            return held, assigned
         leader = self.membership.leader() if self.membership else None
-        return {leader.id: len(self._status.fabric.switches)} if leader else {}
+        found = {leader.id: len(self._status.fabric.switches)} if leader else {}
+        return found, found
 
     def publish(self, status: Status) -> None:
         with self._lock:

@@ -326,10 +326,13 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
     ]
 
 
-def member_messages(members: Members, held: Mapping[str, int], unix_now: float) -> list[pb.Member]:
-    """Return the messages of present members, then of absent ones. ``held``: see ``StatusBoard``.
+def member_messages(
+    members: Members, switches: tuple[Mapping[str, int], Mapping[str, int]], now: float, unix_now: float
+) -> list[pb.Member]:
+    """Return the messages of present members, then of absent ones. ``switches``: see ``StatusBoard``.
 
-    ``unix_now`` is in seconds since 1970."""
+    ``now`` is in monotonic seconds, ``unix_now`` in seconds since 1970."""
+    (held, assigned), age_s = switches, now - members.began
     leader, linkable = members.leader.id if members.leader else "", members.linkable()
     present = [
         pb.Member(
@@ -339,10 +342,12 @@ def member_messages(members: Members, held: Mapping[str, int], unix_now: float) 
             version=one.version,
             start_time=timestamp(one.since),
             switches=held.get(one.id, 0),
+            assigned_switches=assigned.get(one.id, 0),
             draining=one.name in members.draining,
             state_format=one.format,
             cannot_link=one not in linkable,
-            last_seen_time=timestamp(unix_now),
+            last_seen_time=timestamp(unix_now - age_s),
+            last_seen_age=duration(age_s),
         )
         for one in members.all
     ]
@@ -352,6 +357,7 @@ def member_messages(members: Members, held: Mapping[str, int], unix_now: float) 
             role=pb.MEMBER_ROLE_ABSENT,
             draining=name in members.draining,
             last_seen_time=timestamp(seen),
+            last_seen_age=duration(unix_now - seen),
         )
         for name, seen in members.absent.items()
     ]

@@ -5,7 +5,7 @@ Pure. A conversion takes time linear in the number of parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from controller.fabric.parts import Part
 from controller.fabric.topology import Dpid, Host, Link, LinkId, Switch
@@ -20,15 +20,19 @@ from signalbox.mapping import (
 from signalbox.v1 import signalbox_pb2 as pb
 
 
-def fabric_message(status: Status, late: frozenset[Dpid] = frozenset()) -> pb.GetFabricResponse:
+def fabric_message(
+    status: Status, late: frozenset[Dpid] = frozenset(), holders: Mapping[Dpid, str] | None = None
+) -> pb.GetFabricResponse:
     """Return the answer of ``GetFabric``: switches ordered by dpid, links and hosts ordered by port.
 
-    ``late``: switches whose counters are out of date, as for ``rates``."""
+    ``late``: switches whose counters are out of date, as for ``rates``. ``holders``: name of the member that each
+    switch has confirmed as its master; None if the switches are not divided."""
     fabric, known = status.fabric, rates(status, late)
     return pb.GetFabricResponse(
         generation=fabric.generation,
         switches=[
-            switch_message(switch, status.switches.get(dpid)) for dpid, switch in sorted(fabric.switches.items())
+            switch_message(switch, status.switches.get(dpid), None if holders is None else holders.get(dpid, ""))
+            for dpid, switch in sorted(fabric.switches.items())
         ],
         links=[
             link_message(link, fabric.link_name(link_id), *known(link_id))
@@ -62,7 +66,7 @@ def drain_message(drain: DrainStatus) -> pb.DrainedPart:
     return message_of(pb.DrainedPart, drain, drain_time=timestamp(drain.since))
 
 
-def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:
+def switch_message(switch: Switch, known: SwitchStatus | None, holder: str | None = None) -> pb.Switch:
     """Return the message of a switch; ``known`` is None before its rules have been read."""
     known = known or SwitchStatus(in_sync=False, rules=0, foreign_rules=0)
     return message_of(
@@ -70,6 +74,7 @@ def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:
         known,
         dpid=switch.dpid,
         name=switch.name,
+        holder=holder,
         ports=[message_of(pb.Port, port) for _, port in sorted(switch.ports.items())],
         tables=[message_of(pb.FlowTable, use) for use in known.tables if isinstance(use.table, Table)],
         other_tables=[message_of(pb.OtherTable, use) for use in known.tables if isinstance(use.table, OtherTable)],

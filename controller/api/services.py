@@ -379,7 +379,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def GetFabric(self, _request: pb.GetFabricRequest, _: Context) -> bytes:  # noqa: N802
         status = self._status
         late = status.late_ports(time.monotonic())
-        return await self._long_work.run(lambda: self._fabric(status, late))
+        held = self._board.holders and frozenset((dpid, one.name) for dpid, one in self._board.holders().items())
+        return await self._long_work.run(lambda: self._fabric(status, late, held))
 
     async def GetPlan(self, _request: pb.GetPlanRequest, _: Context) -> bytes:  # noqa: N802
         return await self._long_work.run(lambda: self._plan(*convert_plan.OF_STATUS(self._status)))
@@ -450,7 +451,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
 
     async def _drain_member(self, name: str, drains: bool) -> None:
         """Save in etcd whether a member is draining. The call to etcd runs in a thread of its own."""
-        if (membership := self._board.membership) is None or self._board.held is None:
+        if (membership := self._board.membership) is None or self._board.holders is None:
             raise Conflict("the switches are not divided among members: the leader holds all of them")
         await asyncio.to_thread(membership.drain, name, drains)
         audit.note_parts((name,))
@@ -458,14 +459,15 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     def _members(self) -> list[pb.Member]:
         membership = self._board.membership
         members = membership.newest if membership else NO_MEMBERS
-        return convert.member_messages(members, self._board.held_switches(), time.time())
+        return convert.member_messages(members, self._board.switches_of_members(), time.monotonic(), time.time())
 
     async def GetPlanProof(self, _request: pb.GetPlanProofRequest, _: Context) -> pb.GetPlanProofResponse:  # noqa: N802
         found: PlanProof = await self._ask(GetPlanProof())
         return pb.GetPlanProofResponse(document=found.document, generation=found.generation)
 
 
-def _fabric(status: Status, late: frozenset[Dpid]) -> bytes:
-    """Return the answer of ``GetFabric``. ``late``: see ``convert_fabric.rates``."""
-    encoded: bytes = convert_fabric.fabric_message(status, late).SerializeToString()
+def _fabric(status: Status, late: frozenset[Dpid], held: frozenset[tuple[Dpid, str]] | None) -> bytes:
+    """Return the answer of ``GetFabric``. ``late``: see ``convert_fabric.rates``. ``held``: switches with holders."""
+    holders = None if held is None else dict(held)
+    encoded: bytes = convert_fabric.fabric_message(status, late, holders).SerializeToString()
     return encoded

@@ -148,6 +148,12 @@ class Router:
             return frozenset(end.member for end in self._ends)
 
     @property
+    def holders(self) -> dict[Dpid, str]:
+        """Member that each switch has confirmed as its OpenFlow master, as in ``End.member``."""
+        with self._lock:
+            return {dpid: end.member for dpid, end in self._holders.items()}
+
+    @property
     def in_reach(self) -> dict[str, SwitchesInReach]:
         """Latest report of each linked member about its connections, by ``End.member``."""
         with self._lock:

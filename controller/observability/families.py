@@ -76,8 +76,15 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_member_switches",
-        "Switches that the member holds, as the leader assigned them; no series at standbys and without etcd.",
+        "Switches that the member holds: they have confirmed it as their OpenFlow master; no series at standbys and "
+        "without etcd.",
         samples.member_switches,
+        ("member",),
+    ),
+    Family(
+        "signalbox_member_assigned_switches",
+        "Switches that the leader has assigned to the member; no series at standbys and without etcd.",
+        samples.member_assigned_switches,
         ("member",),
     ),
     Family(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import get_args
 
 from controller.alarms import severity
@@ -149,9 +149,16 @@ def membership(snapshot: Snapshot) -> tuple[Membership, ...]:
 
 
 def member_switches(snapshot: Snapshot) -> Iterator[Sample]:
-    held = snapshot.board.held_switches()
+    return _of_members(snapshot, snapshot.board.switches_of_members()[0])
+
+
+def member_assigned_switches(snapshot: Snapshot) -> Iterator[Sample]:
+    return _of_members(snapshot, snapshot.board.switches_of_members()[1])
+
+
+def _of_members(snapshot: Snapshot, counts: Mapping[str, int]) -> Iterator[Sample]:
     for name, ids in _members(snapshot):
-        yield (name,), sum(held.get(one, 0) for one in ids)
+        yield (name,), sum(counts.get(one, 0) for one in ids)
 
 
 def member_draining(snapshot: Snapshot) -> Iterator[Sample]:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -92,7 +91,8 @@ class Member:
         end = new_link(f"{own.name}/{own.id}", self.process.write, same_clock=True)
         self.process.link = end.received
         end.begin()
-        self.board.held = self._held
+        self.board.holders = partial(_holders, router)
+        self.board.assigned = self.assignments.holders
         reach = partial(_reach, router)
         newest, lease_s = (lambda: self.membership.newest), self.config.etcd.lease_s
         self.board.refused_members = router.refused
@@ -104,9 +104,6 @@ class Member:
                 begun.outbox.wait()
             finally:
                 router.changed = self.membership.changed = lambda: None
-
-    def _held(self) -> Mapping[str, int]:
-        return Counter(holder.id for holder in self.assignments.holders().values())
 
 
 @contextmanager
@@ -151,6 +148,11 @@ def _holder(member: str) -> Holder:
     """Return the holder for a link's member, NAME/ID."""
     name, _, id_ = member.partition("/")
     return Holder(name, id_)
+
+
+def _holders(router: Router) -> dict[Dpid, Holder]:
+    """Return the member that each switch has confirmed as its OpenFlow master."""
+    return {dpid: _holder(member) for dpid, member in router.holders.items()}
 
 
 def _reach(router: Router) -> Reach:

@@ -16,6 +16,7 @@ from controller.planning.analysis.failures import analyse_failures
 from controller.planning.analysis.messages import AnalyseFailures, FabricNames, FailureAnalysis, Network, Parts
 from controller.planning.problem import PlanLimits, whole
 from controller.status import DrainStatus
+from controller.store.assignment import Holder
 from controller.store.members import Member
 from signalbox.words import EventKind
 from tests.support.command_line import Result, Signalbox, api
@@ -337,11 +338,23 @@ def test_members_are_listed_and_drained_where_they_divide_the_switches(signalbox
         refused = signalbox("members", "drain", "b")
         assert refused.status
         assert "the leader holds all of them" in refused.err
-        board.held = lambda: {"1": 1, "2": 2}
+        leaf1, leaf2, spine1 = sorted(board.status.fabric.switches)
+        of_a, of_b = (Holder(one.name, one.id) for one in (a, b))
+        board.assigned = lambda: {leaf1: of_a, leaf2: of_b, spine1: of_b}
+        board.holders = board.assigned
         assert [row[2:4] for row in signalbox("members", "drain", "b").rows[2:]] == [["1", "-"], ["2", "draining"]]
         listed = json.loads(signalbox("members", "--json").out)["members"]
         assert [(one["name"], one["switches"], one["draining"]) for one in listed] == [("a", 1, False), ("b", 2, True)]
         assert [row[2:4] for row in signalbox("members", "undrain", "b").rows[2:]] == [["1", "-"], ["2", "-"]]
+        board.holders = lambda: {leaf1: of_a, spine1: of_a}
+        board.membership = KnownMembers((a, b), leading="1", began=time.monotonic() - 90)
+        rows = [" ".join(row) for row in signalbox("members").rows[2:]]
+        assert [row[:15] for row in rows] == ["a leader 2 (1 a", "b standby 0 (2 "]
+        assert all(re.search(r" 9\d s ago ", row) for row in rows)
+        for command in ("get switches", "fabric"):
+            found = {row[0]: row[-1] for row in reversed(signalbox(*command.split()).rows) if row}
+            assert [found[name] for name in ("leaf1", "leaf2", "spine1")] == ["a", "none", "a"]
+        board.holders = board.assigned
         board.membership = KnownMembers((a, replace(b, link=(2, 2))), leading="1")
         shown = [" ".join(row[:4]) for row in signalbox("members").rows[2:]]
         assert shown == ["a leader 1 -", "b standby, incompatible version"]
@@ -352,4 +365,5 @@ def test_members_are_listed_and_drained_where_they_divide_the_switches(signalbox
         for words in (("drain",), ("undrain",), ("b",), ("drain", "b", "c")):
             assert signalbox("members", *words).status == 2
     finally:
-        board.membership = board.held = None
+        board.membership = board.holders = None
+        board.assigned = dict

@@ -20,8 +20,10 @@ from structlog.testing import capture_logs
 
 from benchmarks.monitoring import alertmanager, dashboard_expressions, get, prometheus, receiver
 from controller.config import MetricsConfig
+from controller.fabric.topology import Dpid
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
+from controller.store.assignment import Holder
 from signalbox.errors import InvalidInput
 from tests.support import status_example as example
 from tests.support.known_members import only_member
@@ -241,9 +243,12 @@ def test_each_member_has_a_series_with_its_switches(target: str, board: StatusBo
     assert f'signalbox_member_switches{{member="one"}} {len(board.status.fabric.switches)}\n' in get(
         f"http://{target}/metrics"
     )
-    board.held = lambda: {"1": 4, "2": 5}
+    one, gone = Holder("one", "1"), Holder("gone", "2")
+    board.holders = lambda: {Dpid(1): one, Dpid(2): gone}
+    board.assigned = lambda: dict.fromkeys(map(Dpid, range(1, 5)), one)
     assert board.membership
     board.membership.drain("one", drains=True)
     shown = get(f"http://{target}/metrics")
-    assert 'signalbox_member_switches{member="one"} 4\n' in shown
+    assert 'signalbox_member_switches{member="one"} 1\n' in shown
+    assert 'signalbox_member_assigned_switches{member="one"} 4\n' in shown
     assert 'signalbox_member_draining{member="one"} 1\n' in shown

@@ -273,7 +273,7 @@ def test_bytes_that_are_no_message_change_nothing_of_that(served: Served, method
 def test_a_call_that_changes_something_has_a_line_in_the_audit_log(fresh: Served) -> None:
     first = ("RenewLease", "ReportIterations", "ReportConnections")  # the next calls end the registration
     board = fresh.api.control.board
-    board.membership, board.held = only_member(), dict  # more refused calls would not all have a line
+    board.membership, board.holders = only_member(), dict  # more refused calls would not all have a line
     with capture_logs() as lines:
         for method in (*first, *(method for method in METHODS if method not in first)):
             call(fresh, method, of("operator"), fresh.lease_token)

@@ -141,7 +141,9 @@ def links(
 def switches(
     names: Annotated[list[str] | None, _names("SWITCH", "Names or dpids of switches", all_switch_names)] = None,
 ) -> None:
-    """List switches with their rules and whether they are in sync, and optical switches with their circuits."""
+    """List switches with their rules and whether they are in sync, and optical switches with their circuits.
+
+    holder: the member that the switch has confirmed as its OpenFlow master, where members divide the switches."""
     with connect() as client:
         fabric = client.get_fabric()
     down = fabric.parts_down

@@ -214,7 +214,10 @@ def members(
         str, typer.Argument(metavar="[NAME]", help="Member to drain, undrain or forget.", show_default=False)
     ] = "",
 ) -> None:
-    """List the controllers that share a state in etcd, with their roles and the number of switches that each holds."""
+    """List the controllers that share a state in etcd, with their roles and the number of switches that each holds.
+
+    A member holds the switches that have confirmed it as their OpenFlow master; signalbox get switches lists the holder
+    of each. 'last seen' has an age where etcd has not answered since."""
     if bool(action) != bool(name):
         raise typer.BadParameter("name the member as well, as in: signalbox members drain NAME")
     with connect() as client:
@@ -234,17 +237,32 @@ def members(
         (
             one.name,
             f"{word}, incompatible version" if one.cannot_link else word,
-            str(one.switches),
+            _switches(one),
             "draining" if one.draining else "-",
             one.version or "-",
             when(one.start_time) if one.HasField("start_time") else "-",
-            when(one.last_seen_time) if word == "absent" else "now",
+            when(one.last_seen_time) if word == "absent" else _age(one),
             one.address or "-",
         )
         for one in found
         for word in (word_in(one, "role"),)
     ]
     show({"members": found}, lambda: Fitted(columns, rows) if rows else "This controller's state is not in etcd.")
+
+
+def _switches(one: pb.Member) -> str:
+    """Return the number of switches that a member holds, and of those that are assigned to it if they differ."""
+    differ = one.switches != one.assigned_switches and one.HasField("last_seen_age")  # older controllers send neither
+    return f"{one.switches} ({one.assigned_switches} assigned)" if differ else str(one.switches)
+
+
+NOW_S = 5.0
+"""Age in seconds of a member's lease, as last read from etcd, up to which it is shown as "now"."""
+
+
+def _age(one: pb.Member) -> str:
+    age_s = seconds(one.last_seen_age)
+    return "now" if age_s < NOW_S else f"{age_s:.0f} s ago"
 
 
 LOOK_AGAIN_S = 0.5

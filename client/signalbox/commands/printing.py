@@ -68,6 +68,7 @@ def _some_down(count: int) -> str:
 
 
 def switches(found: Sequence[pb.Switch], title: str = "") -> RenderableType:
+    held = [Column("holder")] if any(each.HasField("holder") for each in found) else []
     columns = (
         Column("switch"),
         Column("dpid", 2),
@@ -75,6 +76,7 @@ def switches(found: Sequence[pb.Switch], title: str = "") -> RenderableType:
         Column("in sync"),
         Column("rules", 1, number=True),
         Column("foreign rules", 1, number=True),
+        *held,
     )
     rows = (
         (
@@ -84,6 +86,7 @@ def switches(found: Sequence[pb.Switch], title: str = "") -> RenderableType:
             yes_or_no(each.in_sync),
             each.rules,
             each.foreign_rules,
+            *([each.holder or "none"] if held else []),
         )
         for each in found
     )

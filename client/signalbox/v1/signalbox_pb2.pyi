@@ -942,7 +942,7 @@ class PortRef(_message.Message):
     def __init__(self, dpid: _Optional[int] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("dpid", "name", "ports", "in_sync", "rules", "foreign_rules", "tables", "other_tables")
+    __slots__ = ("dpid", "name", "ports", "in_sync", "rules", "foreign_rules", "tables", "other_tables", "holder")
     DPID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
@@ -951,6 +951,7 @@ class Switch(_message.Message):
     FOREIGN_RULES_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
     OTHER_TABLES_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
     dpid: int
     name: str
     ports: _containers.RepeatedCompositeFieldContainer[Port]
@@ -959,7 +960,8 @@ class Switch(_message.Message):
     foreign_rules: int
     tables: _containers.RepeatedCompositeFieldContainer[FlowTable]
     other_tables: _containers.RepeatedCompositeFieldContainer[OtherTable]
-    def __init__(self, dpid: _Optional[int] = ..., name: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., in_sync: _Optional[bool] = ..., rules: _Optional[int] = ..., foreign_rules: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[FlowTable, _Mapping]]] = ..., other_tables: _Optional[_Iterable[_Union[OtherTable, _Mapping]]] = ...) -> None: ...
+    holder: str
+    def __init__(self, dpid: _Optional[int] = ..., name: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., in_sync: _Optional[bool] = ..., rules: _Optional[int] = ..., foreign_rules: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[FlowTable, _Mapping]]] = ..., other_tables: _Optional[_Iterable[_Union[OtherTable, _Mapping]]] = ..., holder: _Optional[str] = ...) -> None: ...
 
 class FlowTable(_message.Message):
     __slots__ = ("table", "entries", "max_entries")
@@ -1860,7 +1862,7 @@ class EndSilenceResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("name", "role", "address", "version", "start_time", "switches", "draining", "state_format", "cannot_link", "last_seen_time")
+    __slots__ = ("name", "role", "address", "version", "start_time", "switches", "draining", "state_format", "cannot_link", "last_seen_time", "assigned_switches", "last_seen_age")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -1871,6 +1873,8 @@ class Member(_message.Message):
     STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
     CANNOT_LINK_FIELD_NUMBER: _ClassVar[int]
     LAST_SEEN_TIME_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNED_SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_AGE_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: MemberRole
     address: str
@@ -1881,7 +1885,9 @@ class Member(_message.Message):
     state_format: int
     cannot_link: bool
     last_seen_time: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[MemberRole, str]] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., switches: _Optional[int] = ..., draining: _Optional[bool] = ..., state_format: _Optional[int] = ..., cannot_link: _Optional[bool] = ..., last_seen_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    assigned_switches: int
+    last_seen_age: _duration_pb2.Duration
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[MemberRole, str]] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., switches: _Optional[int] = ..., draining: _Optional[bool] = ..., state_format: _Optional[int] = ..., cannot_link: _Optional[bool] = ..., last_seen_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., assigned_switches: _Optional[int] = ..., last_seen_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ListMembersRequest(_message.Message):
     __slots__ = ()

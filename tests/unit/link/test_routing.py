@@ -267,7 +267,9 @@ def test_a_switch_without_a_holder_leaves_after_a_while(loop: Loop, message: Any
 
 def test_a_generation_id_that_is_ahead_is_reported_although_the_loss_is_known(loop: Loop) -> None:
     one, two = Southbound(loop, A), Southbound(loop, member="two/2")
+    assert loop.router.holders == {A: one.member}
     assert one.says(MastershipLost(A, "a"), MastershipLost(A, "a", 5)) == []
+    assert loop.router.holders == {}
     assert two.says(MastershipLost(A, "a")) == []
     assert loop.wait(LEFT_S) == [MastershipLost(A, "a", 5)]
     assert loop.router.refused == {one.member: 2, two.member: 1}
