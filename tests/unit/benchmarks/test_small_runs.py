@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import scrapes, simulation
 from benchmarks.api_load.controller import Switches
+from benchmarks.fabric.blueprint import job_spec
 from benchmarks.live import goal_plan
 from benchmarks.simulation import by_workload, summary
 from controller.config import Config, PlanningConfig
@@ -15,6 +16,7 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import generate, jobs_of
 from offline.scenarios.workloads import HEADER
+from signalbox.jobs.spec import JobSpec
 
 
 def test_every_scheme_is_measured_and_kept(
@@ -55,7 +57,7 @@ def test_a_spine_that_dies_and_returns_is_measured_cycle_by_cycle() -> None:
     fabric = leaf_spine(8, 4, 4, 100e9, 100e9)
     jobs = jobs_of(generate(fabric, 2, 4, Placement.WHOLE_LEAF, 1, max_rings=4), fabric, max_subflows=2)
     config = Config(planning=PlanningConfig(max_moves=8))
-    dies, returns = goal_plan.measured(fabric, "small", jobs, config)
+    dies, returns = goal_plan.measured(fabric, "small", [*map(job_spec, jobs)], config)
     assert (dies.what, returns.what) == ("a spine dies", "it returns")
     assert dies.slowdowns[0][0] == 2
     assert dies.cycles > 1
@@ -63,6 +65,16 @@ def test_a_spine_that_dies_and_returns_is_measured_cycle_by_cycle() -> None:
         assert change.never_worse
         assert change.reached
         assert all(0 < moves <= 8 for moves in change.moves)
+
+
+def test_a_change_that_moves_nothing_is_reached_at_once() -> None:
+    """Each leaf has one flow each way, which one spine of four can carry."""
+    job = JobSpec.parse({
+        "job_id": "two", "endpoints": ["10.0.0.1", "10.0.1.1"], "groups": [{"name": "all", "ranks": [0, 1]}],
+        "collectives": [{"algorithm": "ring_all_reduce", "groups": ["all"], "bytes_per_iteration": 1000}],
+    })  # fmt: skip
+    for change in goal_plan.measured(leaf_spine(2, 4, 1, 100e9, 100e9), "two hosts", [job], Config()):
+        assert (change.cycles, change.slowdowns[-1], change.never_worse, change.reached) == (0, (1.0,), True, True)
 
 
 def test_the_switches_of_the_benchmark_are_called_as_run_hub_is() -> None:
