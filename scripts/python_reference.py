@@ -43,11 +43,7 @@ INSIDE = ("begin_leaving", "end_leaving", "forget")
 def entries(thing: Any) -> Iterator[str]:
     """Yield the parts of the page about a function or class."""
     yield f"## {'torch.' if thing.__module__ == OF_TORCH.__name__ else ''}{thing.__name__}"
-    if inspect.isfunction(thing):
-        yield signature(thing.__name__, thing)
-    elif issubclass(thing, Enum):
-        yield f"Values: {', '.join(f'`{member.value}`' for member in thing)}."
-    elif is_dataclass(thing) or hasattr(thing, "_fields"):
+    if inspect.isfunction(thing) or is_dataclass(thing) or hasattr(thing, "_fields"):
         yield signature(thing.__name__, thing)
     yield prose(thing)
     if inspect.isclass(thing) and not (issubclass(thing, Enum) or is_dataclass(thing)):
