@@ -41,8 +41,8 @@ FORMATS = "signalbox-link-formats"
 """Header field with the oldest and the newest packet format that the member can read, as OLDEST-NEWEST."""
 LIVES_S = 1.0
 """Seconds without a packet after which an empty one is sent."""
-LOOK_S = 0.25
-"""Seconds between two checks of which member leads."""
+LOOK_S = 0.1
+"""Seconds between two checks of which member leads, and between two attempts to link to it."""
 
 Packets = asyncio.Queue[bytes | None]
 """Queue of packets to send; None ends the link."""
@@ -71,6 +71,9 @@ class Southbound(Protocol):
 
     def write(self, packet: bytes, /) -> None: ...
     def broken(self) -> None: ...
+
+
+def _dropped(packet: bytes | None) -> None: ...
 
 
 def _queue() -> tuple[Packets, Callable[[bytes | None], None]]:
@@ -214,6 +217,8 @@ class LeaderLink:
         self._silent_s = silent_s
         self._heard_at = 0.0
         """Monotonic time of the latest packet of the leader, or of the begin of the link."""
+        self._ending: set[asyncio.Task[None]] = set()
+        """Tasks that wait for the end of earlier links; asyncio itself does not keep them."""
 
     async def run(self) -> None:
         """Keep a link to the leader until the task is cancelled."""
@@ -241,14 +246,19 @@ class LeaderLink:
             if relaying.done():
                 relaying.result()
         finally:
-            await _end(relaying)
-            await asyncio.wait({asyncio.create_task(channel.close())}, timeout=LIVES_S)
+            self._southbound.link = _dropped  # the task may go on
+            self._southbound.broken()
+            ending = asyncio.create_task(_end(relaying))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            await channel.close()
 
     async def _relay(self, channel: Channel) -> None:
         begin: Any = channel.stream_stream(f"/{SERVICE}/{METHOD}")
         own = self._membership.own
         call = begin(metadata=((MEMBER, f"{own.name}/{own.id}"), (FORMATS, "{}-{}".format(*own.link))))
-        packets, self._southbound.link = _queue()
+        packets, write = _queue()
+        self._southbound.link = write
 
         async def read() -> Any:
             packet = await call.read()
@@ -256,11 +266,8 @@ class LeaderLink:
             return packet
 
         async def received(packet: bytes) -> None:
-            self._southbound.write(packet)
+            if self._southbound.link is write:
+                self._southbound.write(packet)
 
-        try:
-            await _exchange(packets, call.write, read, self._silent_s, received)
-            raise ConnectionError(f"the leader has ended the link: {await call.details()}")
-        finally:
-            self._southbound.broken()
-            call.cancel()
+        await _exchange(packets, call.write, read, self._silent_s, received)
+        raise ConnectionError(f"the leader has ended the link: {await call.details()}")

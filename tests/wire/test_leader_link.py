@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
+from controller.api import leader_link
 from controller.api.files import ApiFiles, Certificates
 from controller.api.forwarding import Forwarder
 from controller.api.leader_link import MEMBER, METHOD, SERVICE, LeaderLink
@@ -313,6 +315,32 @@ def test_a_call_that_grpc_never_ends_is_replaced(
     leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     started(stack, leader, "b")
     assert calls == 2
+
+
+def test_a_new_leader_is_linked_although_the_link_to_the_former_one_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stack: ExitStack
+) -> None:
+    monkeypatch.setattr(leader_link, "LIVES_S", 3600.0)
+    relayed, ended = LeaderLink._relay, threading.Event()
+
+    async def relay(link: LeaderLink, _: Any) -> None:
+        link._southbound.link = to_former  # as the link does when it begins
+        while not ended.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    def to_former(_: bytes | None) -> None: ...
+
+    monkeypatch.setattr(LeaderLink, "_relay", relay)
+    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+    stack.enter_context(running_api(members=leader.port))
+    follower = start(stack, leader, "b")
+    stack.callback(ended.set)
+    until(lambda: follower.process.link is to_former)
+    monkeypatch.setattr(LeaderLink, "_relay", relayed)
+    follower.members.all += (member("c", leader.port.address),)
+    follower.members.leading = "c"
+    until(lambda: leader.linked == 1, "the link to the new leader")
 
 
 def test_members_of_two_versions_link_if_they_have_a_format_in_common(tmp_path: Path, stack: ExitStack) -> None:
