@@ -1,4 +1,4 @@
-"""Cases of the benchmark ``mixes``: jobs with several phases and unequal bytes, on fabrics that are not even.
+"""Cases of the benchmark ``mixes``: jobs with several phases and unequal bytes, on irregular fabrics.
 
 ``CASES`` has every combination of ``FABRICS``, ``MIXES`` and ``FAILURES``. ``instance_for`` makes the instance of a
 case; the case's name is its seed. This module imports nothing of the controller.

@@ -73,9 +73,9 @@ def ring_all_gather(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> t
 def _around(mesh: Mesh, iteration: int, vector: Vector, stop: bool, adding: int, replacing: int) -> bool:
     """Run the steps of a ring: add the received chunk in the first ``adding`` steps, copy it in the later ones.
 
-    In step t rank r sends chunk r - t and receives chunk r - t - 1 (mod n), which it sends in the next step. When a
-    chunk is overwritten, either this rank has not sent it yet, or it has already passed all ranks. No part of it is
-    therefore still queued here."""
+    In step t rank r sends chunk r - t and receives chunk r - t - 1 (mod n), which it sends in the next step. A chunk
+    is overwritten only before this rank has sent it, or after it has passed all ranks: no part of it is then queued
+    here."""
     size, rank = mesh.size, mesh.rank
     successor, predecessor = mesh.to[(rank + 1) % size], mesh.from_[(rank - 1) % size]
     scratch = np.empty(SLICE_ELEMENTS, np.float32)

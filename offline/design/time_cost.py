@@ -113,8 +113,8 @@ def _worth_of_total(question: Question, best: Design) -> float | None:
 def _proof_at(best: Design, lines: Sequence[_Line]) -> Proof:
     """Return the proof in which the price of the budget is time / cost, at which time x cost is stationary.
 
-    The result is a mixture of the proofs at two neighbouring costs. It is the first proof where the least cost is best,
-    and the last proof where the budget allows no larger cost."""
+    The result is a mixture of the proofs at two neighbouring costs. Where all prices are below time / cost, it is the
+    first proof; where all are above, the last."""
     price = best.time_s / best.cost
     for one, other in pairwise(line.proof for line in lines):
         if one.budget_s >= price > other.budget_s:

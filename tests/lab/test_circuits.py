@@ -210,8 +210,8 @@ def lost(streams: Mapping[Pair, Stream]) -> int:
 
 
 def excused(before: AllDrops, lab: Lab) -> int:
-    """Return the packets that full queues of links and ports have dropped on a busy machine.
+    """Return the number of packets that full queues have dropped.
 
-    At most as many probes may be lost: together with a packet of data, Open vSwitch may drop a probe uncounted."""
+    As many probes may be lost, because Open vSwitch drops a probe uncounted with a packet of data."""
     drops = drops_since(before, all_drops(lab))
     return drops.data + drops.probes + drops.late

@@ -1,4 +1,4 @@
-"""A controller that is killed, in the benchmark with several controllers: nothing is lost, and no other one writes.
+"""A kill of a controller in the benchmark ``controllers``: nothing is lost, and only holders write to switches.
 
 The benchmark ``controllers`` makes many more faults. Its limits of time are not tested, because the machine may be
 busy."""

@@ -1,6 +1,6 @@
-"""The launcher of the lab and the benchmarks, and a controller that imports nothing while it serves.
+"""The launcher of controllers, and a controller that imports nothing while it serves.
 
-An import takes time, and fails without a free descriptor."""
+An import needs a free descriptor."""
 
 import os
 import socket

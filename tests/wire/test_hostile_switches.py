@@ -1,4 +1,4 @@
-"""Switches that claim or send more than is theirs: dpids, masters, messages, ports and rules."""
+"""Switches that claim foreign dpids or masters, or send too many messages, ports and rules."""
 
 import socket
 import struct

@@ -96,7 +96,7 @@ def with_flat_s(rows: Sequence[Row]) -> Iterator[tuple[Row, float]]:
 
 
 def ratios(rows: Sequence[Row]) -> list[tuple[Row, list[float]]]:
-    """Return the rows of ``with_flat_s`` with their iterations after the first, relative to the flat switch."""
+    """Return each row with the ratios of its iterations, without the first, to the iteration on the flat switch."""
     return [
         (row, [duration / alone_s for _, duration, *_ in row.settled])
         for row, alone_s in with_flat_s(rows)

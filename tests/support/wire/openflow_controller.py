@@ -28,7 +28,7 @@ EPOCH = 1_900_000_000_000_000
 
 
 class Assigned(NamedTuple):
-    """Order to the southbound: another generation id for a switch; None where another member holds the switch."""
+    """Order to use another generation id for a switch; None: another member holds the switch."""
 
     dpid: Dpid
     generation: int | None

@@ -73,7 +73,7 @@ def _is_set(message: pb.ExplainResponse, name: str) -> bool:
 
 
 def test_a_job_that_is_cut_off_is_at_0_and_says_so_before_everything_else() -> None:
-    """The answer compares no efficiency with the efficiency that was measured before."""
+    """The answer does not mention an efficiency that was measured before."""
     cut_off = replace(FINE, verdict=Verdict.CUT_OFF, flows_without_a_path=1, efficiency_measured=0.9)
     assert explain_message(cut_off).HasField("efficiency_predicted")
     assert explain_message(cut_off).efficiency_predicted == 0

@@ -87,9 +87,9 @@ def test_a_server_without_a_host_fails_with_all_that_it_sends_and_receives(fabri
 
 
 def test_servers_are_interchangeable_by_their_circuits_whatever_their_neighbours_send_by_these_ports() -> None:
-    """Servers 2 and 3, each on a path from 1 to 4, have equal circuits. Server 4 has two circuits of other rates.
+    """Servers 2 and 3, each on a path from 1 to 4, have equal circuits.
 
-    They leave it by the ports where these two paths arrive."""
+    Two circuits of other rates leave server 4 by the ports where these two paths arrive."""
     fabric = rings(4, (1,))
     ends = [((1, 2), (2, 2)), ((1, 3), (3, 2)), ((2, 3), (4, 2)), ((3, 3), (4, 3)), ((4, 2), (1, 2)), ((4, 3), (1, 3))]
     one = next(iter(fabric.links.values()))

@@ -531,7 +531,7 @@ def test_own_bytes_are_no_background_when_a_job_is_registered_again(gone_s: floa
 
 
 def test_a_job_that_has_ended_leaves_no_cycle_of_objects() -> None:
-    """The collector skips objects that have lived for 2 s, except once an hour, so such cycles fill memory."""
+    """The garbage collector looks at objects older than 2 s only once an hour, so such cycles would fill memory."""
     fabric = training()
     fabric.carry(4)
     gc.collect()

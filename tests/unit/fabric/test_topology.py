@@ -1,4 +1,4 @@
-"""Candidate paths and next hops, on multigraphs and while links come and go, and islands."""
+"""Candidate paths and next hops: with parallel cables, while links are added and removed, and on islands."""
 
 from __future__ import annotations
 

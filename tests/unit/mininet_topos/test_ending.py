@@ -1,4 +1,4 @@
-"""Signals that end a program, in processes of their own: they are raised where the program may end."""
+"""Signals that end a program: they are raised only where the program may end. Each test has a process of its own."""
 
 import os
 import pty

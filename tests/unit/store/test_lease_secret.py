@@ -60,7 +60,7 @@ def test_a_secret_with_one_wrong_bit_or_cut_anywhere_is_refused_and_left_as_it_i
 def test_a_lost_or_damaged_secret_is_given_up_only_as_the_error_tells(
     tmp_path: Path, left: list[str], said: str
 ) -> None:
-    """Tokens of the secret may be in use."""
+    """Owners of jobs may hold tokens that the secret signed."""
     for name in left:
         (tmp_path / name).touch(0o600)
     with pytest.raises(InvalidInput, match=rf"state_dir: .*{said}") as refused:

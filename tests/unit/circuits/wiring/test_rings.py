@@ -161,11 +161,10 @@ def test_a_way_makes_up_its_offset_with_the_fewest_steps(servers: int, numbers: 
 def test_single_flows_go_other_ways_until_circuits_carry_alike(
     servers: int, steps: tuple[int, ...], alike: int, even: int
 ) -> None:
-    """Each of 12 servers needs 20 hops in the second case: five on average for each of its four interfaces.
+    """Each of 12 servers needs 20 hops in the second case, five for each of its four interfaces.
 
-    In the first case it needs 30 hops, and several offsets have two shortest paths.
-
-    With the same paths for all servers (``alike``), one interface would have six hops."""
+    In the first case several offsets have two shortest paths. If all servers took the same of them (``alike``), one
+    interface would have six hops."""
 
     def most(ways: Mapping[tuple[int, int], InterfacePath]) -> int:
         carried = Counter[tuple[int, int]]()

@@ -182,7 +182,7 @@ def test_the_outcomes_are_what_planning_with_the_failure_gives(full: Problem, fa
 
 
 def test_the_bound_before_a_failure_is_as_strong_as_that_of_a_plan() -> None:
-    """Leaves 2 and 5 have only spine 1, so both flows to leaf 3 need spine 2: no cut shows it, but a search does."""
+    """Flows a and c need spine 1, so b and d share spine 2 into leaf 3: no cut shows it, but a search does."""
     fabric = leaf_spine(5, 2, without=[(2, 2), (5, 2)])
     pairs = {"a": (1, 2), "b": (1, 3), "c": (4, 5), "d": (4, 3)}
     flows = [flow(job, (src, n), (dst, n), RATE) for n, (job, (src, dst)) in enumerate(pairs.items())]

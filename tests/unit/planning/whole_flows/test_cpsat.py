@@ -1,4 +1,4 @@
-"""CP-SAT alone, from a poor start, and after local search, which leaves it little to improve."""
+"""CP-SAT alone: from a poor start, and from the result of local search."""
 
 from __future__ import annotations
 
