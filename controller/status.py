@@ -74,6 +74,8 @@ class JobStatus:
     """Whether switches have confirmed a change of the job's routes since the controller started."""
     flows_without_path: int = 0
     """Number of virtual links between hosts that the fabric does not connect now."""
+    is_undiscovered: bool = False
+    """Whether some flow has no path while parts known before the controller's start are not discovered again yet."""
     waiting: str = ""
     """Reason why the extension lets the job wait; empty if the job need not wait."""
     planned: VirtualLinks | None = None
@@ -128,11 +130,12 @@ class JobStatus:
     def efficiency_predicted(self) -> float | None:
         """Predicted efficiency of the job under the running routes.
 
-        The efficiency is 0 while the job waits for hosts or a flow has no path. It is None while it is unknown or
-        ``prediction_withheld``."""
+        The efficiency is 0 while the job waits for hosts or a flow has no path. It is None while it is unknown,
+        ``is_undiscovered`` or ``prediction_withheld``."""
         if self.missing_hosts or self.flows_without_path:
             return 0.0
-        return self.efficiency_allowed if self.slowdown and not self.prediction_withheld else None
+        withheld = self.is_undiscovered or self.prediction_withheld
+        return self.efficiency_allowed if self.slowdown and not withheld else None
 
     @property
     def efficiency_measured(self) -> float:

@@ -255,7 +255,7 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
         lease_left=duration(job.lease_ends_at - now),
         virtual_links=len(job.routes),
         slowdown=job.slowdown or None,
-        prediction_withheld=job.prediction_withheld if job.slowdown and job.efficiency_predicted is None else "",
+        prediction_withheld=_withheld(job),
         efficiency_measured=job.efficiency_measured or None,
         ideal_communication=_known(job.ideal_communication_s),
         last_iteration_index=job.last_index if job.last_index >= 0 else None,
@@ -263,6 +263,12 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
         demand=demand_message(demand, with_pairs) if demand else None,
         wiring=_wiring(job),
     )
+
+
+def _withheld(job: JobStatus) -> str:
+    if job.is_undiscovered and not job.missing_hosts:
+        return "discovery is not complete: switches or cables known before the controller's start are still missing"
+    return job.prediction_withheld if job.slowdown and job.efficiency_predicted is None else ""
 
 
 def _wiring(job: JobStatus) -> pb.Wiring | None:

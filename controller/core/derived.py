@@ -251,17 +251,25 @@ class Derived:
         """Number of flows without a path, by job; a job without such flows has no entry."""
         self.without_path = Row(_without, lambda: (self.flows_without_path(), frozenset(self.published_waiting())))
         """Number of flows without a path, by job, except jobs that wait for the extension."""
+        self.published_without_path = Row(unless_awaited, lambda: (self.without_path(), s.parts.awaited))
+        """Number of flows without a path, by job. Empty while parts may still appear after the controller's start."""
+        self.undiscovered = Row(
+            lambda found, published: {} if published else found,
+            lambda: (self.without_path(), self.published_without_path()),
+        )
+        """Jobs with flows without a path while parts may still appear, by job; otherwise empty."""
         self.job_statuses = Row(
             JobStatuses(),
             lambda: (
                 self.published_jobs(),
                 self.published_missing(),
-                self.without_path(),
+                self.published_without_path(),
                 s.fabric.hosts,
                 s.sending.routes,
                 s.sending.generation,
                 self.slowdowns(),
                 self.published_waiting(),
+                self.undiscovered(),
             ),
         )
         """Published status of each job."""
@@ -271,8 +279,6 @@ class Derived:
         """Addresses of unknown hosts, by job. Hosts that may still appear after the controller's start are left out."""
         self.host_alarms = Row(per_key(host_alarm), lambda: (self.missing_for_alarm(),))
         """Alarms of jobs whose hosts are missing."""
-        self.without_path_for_alarm = Row(unless_awaited, lambda: (self.without_path(), s.parts.awaited))
-        """Number of flows without a path, by job. Empty while parts may still appear after the controller's start."""
 
         # ---- published values of the fabric
 

@@ -52,11 +52,12 @@ class JobStatuses:
         generation: Mapping[JobId, int],
         slowdowns: Slowdowns,
         waiting: Mapping[JobId, str] = MappingProxyType({}),
+        undiscovered: Mapping[JobId, int] = MappingProxyType({}),
     ) -> Mapping[JobId, JobStatus]:
         """Return the status of each job.
 
         ``slowdowns``: slowdowns of the jobs that have any. ``waiting``: reasons why jobs wait for the extension,
-        such as for circuits of optical switches."""
+        such as for circuits of optical switches. ``undiscovered``: jobs with ``JobStatus.is_undiscovered``."""
         changed, gone = self._changed(jobs, missing, generation, waiting, dict.fromkeys(slowdowns.outweighed, True))
         moved = {ip for ip, *_ in differing(self._hosts, hosts)}
         self._hosts = hosts
@@ -87,7 +88,7 @@ class JobStatuses:
                 waiting=waiting.get(job_id, ""),
                 planned=job.sending,
             )
-        others = self._other_slowdowns(jobs, without_path, slowdowns.of_job, slowdowns.of_phase).changed
+        others = self._other_slowdowns(jobs, without_path, undiscovered, slowdowns.of_job, slowdowns.of_phase).changed
         for job_id in {*statuses, *others}:
             status = statuses.get(job_id) or self._statuses[job_id]
             slowdown, of_phase = slowdowns.of_job.get(job_id, 0.0), slowdowns.of_phase.get(job_id, NO_PHASES)
@@ -96,6 +97,7 @@ class JobStatuses:
                 slowdown=0.0 if status.state == "pending" else slowdown,
                 efficiency_allowed=_efficiency(self._kept[job_id][0], slowdown, of_phase),
                 flows_without_path=without_path.get(job_id, 0),
+                is_undiscovered=job_id in undiscovered,
             )
         for job_id in gone:
             self._kept.pop(job_id, None)

@@ -39,7 +39,7 @@ def all_alarms(s: State, d: Derived, extension: Extension, now: float) -> Sequen
 
     ``now`` is monotonic seconds."""
     fabric = d.fabric_with_unique_names()
-    others = (*raised_alarms(s, fabric, d.without_path_for_alarm(), now), *extension.alarms(fabric))
+    others = (*raised_alarms(s, fabric, d.published_without_path(), now), *extension.alarms(fabric))
     return (
         {alarm.key: alarm for alarm in others},
         d.demand_alarms(),

@@ -141,6 +141,9 @@ def test_a_spec_survives_the_way_to_our_types_and_back(message: pb.JobSpec) -> N
 
 
 def test_while_no_slowdown_is_known_there_is_no_efficiency_and_no_reason_why_it_is_withheld() -> None:
+    message = convert.job_message(job_status(is_undiscovered=True), 0.0)
+    assert message.prediction_withheld.startswith("discovery is not complete")
+    assert not message.HasField("efficiency_predicted")
     withheld = {"prediction_withheld": "trees"}
     assert convert.job_message(job_status(**withheld), 0.0).prediction_withheld == "trees"
     assert convert.job_message(job_status(slowdown=0.0, **withheld), 0.0).prediction_withheld == ""

@@ -300,6 +300,7 @@ def test_after_a_restart_what_was_down_is_named_and_what_has_not_come_after_a_wh
     }
     fabric.run(PATIENCE_S + 1)
     assert set(fabric.alarms[AlarmKind.SWITCH_DOWN]) == {"spine2", "leaf4"}
+    assert not any(job.is_undiscovered for job in fabric.status.jobs.values())
     assert {kind: fabric.alarms[kind] for kind in (AlarmKind.HOSTS_MISSING, AlarmKind.FLOWS_WITHOUT_PATH)} == {
         AlarmKind.HOSTS_MISSING: ["job0"],
         AlarmKind.FLOWS_WITHOUT_PATH: ["plan"],
@@ -318,16 +319,23 @@ def test_a_restart_in_which_all_comes_back_one_after_the_other_raises_no_alarm(
         for switch in fabric.switches.values():
             switch.forget_rules()
     fabric.start(CONFIG, late=fabric.switches)
+    undiscovered = set[JobId]()
     for dpid in fabric.switches:
         for _ in range(2):
             fabric.run(0.1)
             assert fabric.alarms == {}
         fabric.connect(dpid)
         assert fabric.alarms == {}
+        found = {job_id: job for job_id, job in fabric.status.jobs.items() if job.is_undiscovered}
+        assert {job.efficiency_predicted for job in found.values() if not job.missing_hosts} <= {None}
+        assert "no_path" not in fabric.status.unserved
+        undiscovered |= found.keys()
     for _ in range(20):
         fabric.run(0.2)
         assert fabric.alarms == {}
     assert not fabric.status.unserved.get("hosts_missing")
+    assert undiscovered == (set(fabric.status.jobs) if rules_are_there else set())
+    assert not any(job.is_undiscovered for job in fabric.status.jobs.values())
 
 
 def test_a_new_job_with_an_unknown_host_says_so_at_once_after_a_restart_too(fabric: Clocked) -> None:
