@@ -358,6 +358,8 @@ def _channel(endpoint: str, access: EtcdAccess, most_bytes: int) -> BoundedChann
 
 def _error(error: grpc.RpcError, endpoint: str) -> EtcdError:
     code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.UNKNOWN and "deadline exceeded" in details:
+        code = grpc.StatusCode.DEADLINE_EXCEEDED  # of a login, from an endpoint that reaches no majority of etcd
     what = details.removeprefix("etcdserver: ") or code.name
     remedies = [f"; {remedy}" for part, remedy in _REMEDIES.items() if part in details]
     return EtcdError(f"etcd at {endpoint}: {what}{''.join(remedies)}", code)

@@ -18,17 +18,22 @@ from tests.support.wire.etcd import EtcdProcess
 
 
 class Silent(grpc.GenericRpcHandler):
-    """Member of etcd that creates watches, and answers nothing else until ``over``."""
+    """Member of etcd that creates watches, and answers nothing else until ``over``.
 
-    def __init__(self) -> None:
+    ``error``: text of the error with which it answers in place of its silence."""
+
+    def __init__(self, error: str = "") -> None:
         self.over = threading.Event()
+        self.error = error
         self.calls: list[str] = []
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         self.calls.append(details.method)
         return grpc.stream_stream_rpc_method_handler(self._answer, pb.WatchRequest.FromString, _bytes)
 
-    def _answer(self, requests: Iterator[pb.WatchRequest], _: grpc.ServicerContext) -> Iterator[pb.WatchResponse]:
+    def _answer(self, requests: Iterator[pb.WatchRequest], context: Any) -> Iterator[pb.WatchResponse]:
+        if self.error:
+            context.abort(grpc.StatusCode.UNKNOWN, self.error)
         if self.calls[-1].endswith("/Watch"):
             next(requests)
             yield pb.WatchResponse(created=True)
@@ -40,8 +45,8 @@ def _bytes(message: pb.WatchResponse) -> bytes:
 
 
 @contextmanager
-def silent() -> Iterator[tuple[Silent, str]]:
-    handler = Silent()
+def silent(error: str = "") -> Iterator[tuple[Silent, str]]:
+    handler = Silent(error)
     with ThreadPoolExecutor(4) as pool:
         server = grpc.server(pool, handlers=[handler])
         port = server.add_insecure_port("127.0.0.1:0")
@@ -53,11 +58,13 @@ def silent() -> Iterator[tuple[Silent, str]]:
             server.stop(None).wait()
 
 
+@pytest.mark.parametrize("error", ["", "context deadline exceeded"])
 def test_a_call_goes_on_at_the_next_endpoint_and_later_calls_begin_there(
-    etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch
+    etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch, error: str
 ) -> None:
-    monkeypatch.setattr(etcd_client, "ELSEWHERE_S", 0.05)
-    with silent() as (handler, address), closing(Etcd(EtcdAccess((address, etcd.endpoint)))) as client:
+    """Etcd answers a login with this error if it reaches no majority."""
+    monkeypatch.setattr(etcd_client, "ELSEWHERE_S", 0.05 if not error else DEADLINE_S)
+    with silent(error) as (handler, address), closing(Etcd(EtcdAccess((address, etcd.endpoint)))) as client:
         for _ in range(2):
             assert client.get(prefix.encode(), DEADLINE_S) is None
         assert handler.calls == ["/etcdserverpb.KV/Range"]
