@@ -177,7 +177,7 @@ def _utc(unix_s: float) -> str:
 def _ahead_text(switch: str, generation: int) -> str:
     """Return a sentence about a switch whose generation id is too large, with the commands to repair it."""
     why = f"{switch} has the generation id {generation}, above that of every controller, so it refuses all of them"
-    what = f"{why}: restart its Open vSwitch ('/usr/share/openvswitch/scripts/ovs-ctl restart')"
+    what = f"{why}: restart its Open vSwitch ('systemctl restart openvswitch-switch')"
     if generation < LARGEST_EPOCH:
         raising = f"'signalbox state raise-epoch --config FILE --above {generation}'"
         return f"{what}, or stop all controllers and run {raising} as their user"

@@ -433,7 +433,7 @@ def test_a_switch_with_a_generation_id_that_is_ahead_is_one_alarm_with_the_comma
         assert alarm.kind is AlarmKind.GENERATION_AHEAD
         assert f"spine2 has the generation id {ahead}, " in text(alarm)
         assert remedy in text(alarm)
-        assert "restart its Open vSwitch ('/usr/share/openvswitch/scripts/ovs-ctl restart')" in text(alarm)
+        assert "restart its Open vSwitch ('systemctl restart openvswitch-switch')" in text(alarm)
 
 
 def test_a_missing_member_is_an_alarm_until_it_is_back(fabric: Clocked) -> None:
