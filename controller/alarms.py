@@ -144,10 +144,7 @@ def text(alarm: Alarm) -> str:
 
 
 def _missed_text(role: SwitchRole | None, expected: int, missing: tuple[str, ...]) -> str:
-    """Return a phrase with the expected and the present number of switches of a role, and names of missing ones.
-
-    ``role``: None for switches without a role."""
-    names = sorted(missing, key=_by_number)
+    names = sorted(missing, key=_natural_sort_key)
     more = f" and {len(names) - MAX_MISSING} more" if len(names) > MAX_MISSING else ""
     what = _NOUNS[role][expected != 1]
     return (
@@ -156,7 +153,6 @@ def _missed_text(role: SwitchRole | None, expected: int, missing: tuple[str, ...
 
 
 def _down_text(part: Part) -> str:
-    """Return a sentence with the names of the part's ports, and the UTC time since which it is down, if known."""
     if part.kind is PartKind.HOST:
         where = f" at {part.ends[0].name}"
     elif part.kind is PartKind.LINK:
@@ -175,7 +171,6 @@ def _utc(unix_s: float) -> str:
 
 
 def _ahead_text(switch: str, generation: int) -> str:
-    """Return a sentence about a switch whose generation id is too large, with the commands to repair it."""
     why = f"{switch} has the generation id {generation}, above that of every controller, so it refuses all of them"
     what = f"{why}: restart its Open vSwitch ('systemctl restart openvswitch-switch')"
     if generation < LARGEST_EPOCH:
@@ -185,7 +180,6 @@ def _ahead_text(switch: str, generation: int) -> str:
 
 
 def _table_text(switch: str, use: TableUse, refused: int) -> str:
-    """Return a sentence about a full or nearly full table. If rules were refused, the table counts as full."""
     _, entries, limit = use
     table = f"table {use.name}" if isinstance(use.table, Table) else f"the table of {use.name.replace('_', ' ')}"
     is_full = refused or use.is_full
@@ -195,8 +189,7 @@ def _table_text(switch: str, use: TableUse, refused: int) -> str:
     return f"{table} of {switch} is {'full' if is_full else 'nearly full'}: {', '.join(known)}"
 
 
-def _by_number(name: str) -> list[tuple[int, str]]:
-    """Return a sort key that puts ``leaf10`` after ``leaf9``."""
+def _natural_sort_key(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
@@ -243,7 +236,6 @@ def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterato
 
 
 _KINDS = ("nothing", "less", "more")
-"""Ways in which the amount of a pair differs from the announced amount."""
 
 
 def _kind(ratio: float) -> str:

@@ -97,7 +97,6 @@ class Answerer:
             self._ready.end()
 
     def _started(self) -> Child:
-        """Start the process. Raises ``OSError``."""
         return Child("analysis", _answer_all, self._answer, self._prepare)
 
     def _next(self) -> tuple[object, Future[Any]] | None:
@@ -144,7 +143,7 @@ class Answerer:
 
 
 def _answer_all(connection: Connection, answer: Callable[[Any], object], prepare: Callable[[], object] | None) -> None:
-    """Answer questions; this function runs in the process of an ``Answerer``.
+    """Answer questions in the process of an ``Answerer``.
 
     Each answer is a pair: the result, the error for the caller, or a traceback; and whether the process stays."""
     if prepare:
@@ -165,7 +164,6 @@ def _answer_all(connection: Connection, answer: Callable[[Any], object], prepare
 
 
 def _memory_bytes() -> int:
-    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -81,7 +81,6 @@ class Child:
 
 
 def _begin(connection: Connection, work: Callable[..., None], arguments: tuple[object, ...], niceness: int) -> None:
-    """Set the signals and the niceness of the new process, and call ``work``; runs in the child."""
     leave_to_controller()
     os.nice(niceness)
     work(connection, *arguments)

@@ -254,7 +254,6 @@ class LinkCapacity(TomlTable):
 
 
 def _repeated(names: Iterable[str]) -> list[str]:
-    """Return the names that occur more than once, in their order."""
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 

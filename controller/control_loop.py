@@ -163,7 +163,7 @@ class ControlLoop:
     def _answer_losses(self, now: float) -> list[Command]:
         """Remove next hops over lost links.
 
-        All other work waits up to ``HURRY_S`` until switches have confirmed this."""
+        All other work waits up to ``HURRY_S`` until the switches have confirmed the removal."""
         s = self.state
         if self._rules_due(now) and not s.phases.adopting:
             lost = s.losses.lost(s.fabric.links)
@@ -175,7 +175,6 @@ class ControlLoop:
         return self._stage(now) if s.phases.urgent else []
 
     def _plan(self, now: float) -> list[Command]:
-        """Begin a planning cycle when it is due, or at once when lost links have broken routes."""
         s = self.state
         steady = not (s.phases.adopting or s.phases.urgent)
         broken = steady and self._rules_due(now) and self._record_broken(now)
@@ -184,9 +183,9 @@ class ControlLoop:
             self._pending |= at_once(Work.PLAN)
         if s.cycle.solving or (s.phases.adopting and s.fabric.switches):
             return []
-        if s.cycle.must_pause(now) or not self._is_due(Work.PLAN, now):
-            return s.cycle.work_out_slowdowns(self.derived.snapshot()) if self._is_due(Work.SLOWDOWNS, now) else []
-        self._is_due(Work.SLOWDOWNS, now)  # the plan brings new slowdowns
+        if s.cycle.must_pause(now) or not self._take_due(Work.PLAN, now):
+            return s.cycle.work_out_slowdowns(self.derived.snapshot()) if self._take_due(Work.SLOWDOWNS, now) else []
+        self._take_due(Work.SLOWDOWNS, now)  # the plan brings new slowdowns
         self._move_more_drained(now)
         snapshot = self.derived.snapshot()
         s.load_events.plan_begins(self.derived.background())
@@ -223,7 +222,6 @@ class ControlLoop:
             self._pending |= not_before(Work.PLAN, now + DRAIN_REST_S)
 
     def _follow_drained(self, rules_due: bool, now: float) -> None:
-        """Update the progress of the drains."""
         s = self.state
         if s.phases.adopting:
             s.draining.forget()
@@ -231,9 +229,8 @@ class ControlLoop:
             s.draining.follow(self.derived.drained(), s.fabric, rules_due, now)
 
     def _derive_rules(self, now: float) -> list[Command]:
-        """Derive the rules of switches if due, and return the commands that send the next stage of changes."""
         s, d = self.state, self.derived
-        if not s.phases.urgent and self._is_due(Work.RULES, now):
+        if not s.phases.urgent and self._take_due(Work.RULES, now):
             self._pending |= at_once(Work.STAGE)
             if s.phases.adopting:
                 s.want_rules(d.adopting_rules())
@@ -249,7 +246,7 @@ class ControlLoop:
         if s.sync.busy and not self.urgent:
             return []  # the rest is computed when the switches have confirmed this stage
         sent: list[Command] = []
-        staged = self._is_due(Work.STAGE, now)
+        staged = self._take_due(Work.STAGE, now)
         if staged:
             sent = s.sending.next_stage(s.wanted.rules, now)
             self._pending |= self._intake.links_came(now)
@@ -260,13 +257,12 @@ class ControlLoop:
         return sent
 
     def _poll_soon(self) -> list[Command]:
-        """Return a command with the switches whose counters are read more often, if these have changed."""
         before, self._polled_soon = self._polled_soon, self.derived.polled_soon()
         return [] if self._polled_soon == before else [PollLearning(self._polled_soon)]
 
     def _save(self, now: float) -> list[Command]:
         s = self.state
-        if s.commits.busy or not self._is_due(Work.SAVE, now):
+        if s.commits.busy or not self._take_due(Work.SAVE, now):
             return []
         of_jobs = self.derived.measured(), s.jobs.connections, s.jobs.ends.saved
         # A configured mode is not saved: the next controller may be configured with another one.
@@ -279,7 +275,7 @@ class ControlLoop:
     def _rules_due(self, now: float) -> bool:
         return self._pending.has_due(Work.RULES, now)
 
-    def _is_due(self, work: Work, now: float) -> bool:
+    def _take_due(self, work: Work, now: float) -> bool:
         """Return whether this work is due, and remove due work from the pending work."""
         due = self._pending.has_due(work, now)
         if due:

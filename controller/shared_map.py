@@ -150,7 +150,6 @@ class SharedMap(Mapping[Key, Value]):
         return None
 
     def _versions(self) -> Iterator[object]:
-        """Yield the versions, latest first."""
         yield self._version
         yield from (version for version, _ in reversed(self._steps))
 
@@ -201,7 +200,7 @@ class _Values(ValuesView[Value], Generic[Value]):
 
 
 def _divided(pieces: tuple[dict[Key, Value], ...], size: int) -> tuple[dict[Key, Value], ...]:
-    """Return the pieces, divided further if they are too full. The number of pieces is a power of two."""
+    """Return the pieces, divided further if they are too full; their number is a power of two."""
     if size <= (FEW if len(pieces) == 1 else FULL * len(pieces)) or len(pieces) == MOST_PIECES:
         return pieces
     count = min(1 << (4 * size // FULL).bit_length(), MOST_PIECES)
@@ -345,8 +344,6 @@ def _changed(before: Mapping[Key, object], now: Mapping[Key, object]) -> Iterato
 
 
 class _Kept(Generic[Key, Value]):
-    """Derived mapping, remembered from call to call."""
-
     def __init__(self) -> None:
         self._known: SharedMap[Key, Value] = SharedMap()
 

@@ -92,7 +92,6 @@ def refuse_above(less_s: float, more_s: float, less: str, more: str) -> None:
 
 @cache
 def _fields_of(model: type[BaseModel], *types: type) -> frozenset[str]:
-    """Return the names of the fields whose values have one of these types, or None."""
     return frozenset(name for name, field in model.model_fields.items() if _is_of(field.annotation, types))
 
 

@@ -135,7 +135,5 @@ class AuditLog:
 
 
 def _printable(text: str) -> str:
-    """Return the text in ASCII without control characters.
-
-    Callers choose the text, and it must not imitate other log lines."""
+    """Return the text in ASCII without control characters, so that callers cannot imitate other log lines."""
     return ascii(text)[1:-1]

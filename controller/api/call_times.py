@@ -49,7 +49,7 @@ class CallTimes:
                 code = grpc.StatusCode.CANCELLED.name
                 raise
             except BaseException:
-                code = _name(context.code())
+                code = _code_name(context.code())
                 raise
             finally:
                 known = self._times.get((name, code)) or Histogram(FEW_SECONDS)
@@ -59,7 +59,7 @@ class CallTimes:
         return timed
 
 
-def _name(code: Any) -> str:
+def _code_name(code: Any) -> str:
     """Return the name of a failed call's status code: ``UNKNOWN`` if no code is set, as gRPC sends it."""
     number = code.value[0] if isinstance(code, grpc.StatusCode) else code
     return _CODES[number] if number and number in _CODES else grpc.StatusCode.UNKNOWN.name

@@ -44,7 +44,6 @@ def _alternative_names(fields: list[DerPart]) -> Iterator[str]:
 
 
 def _common_name(subject: DerPart) -> Iterator[str]:
-    """Yield the first common name of the subject, if it has one."""
     for names in der_parts(subject.value):
         for name in der_parts(names.value):
             identifier, value = der_parts(name.value)

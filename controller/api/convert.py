@@ -127,7 +127,6 @@ def required_revisions(request: pb.UpdateJobRequest, current: int) -> frozenset[
 
 
 def _keeps_fields(request: pb.UpdateJobRequest) -> bool:
-    """Return whether the update keeps some fields of the present spec."""
     return bool(request.update_mask.paths) and "*" not in request.update_mask.paths
 
 
@@ -292,7 +291,6 @@ def jobs_bytes(jobs: Iterable[tuple[JobStatus, JobDemand | None]], now: float, s
 
 
 def _known(value_s: float) -> Duration | None:
-    """Return the duration; None for 0 seconds, which means unknown."""
     return duration(value_s) if value_s else None
 
 

@@ -82,7 +82,7 @@ def what_if_message(found: FailureAnalysis, circuits: bool = False) -> pb.WhatIf
     planned = "" if found.pinned else "No flow is pinned now: these results are for the routes that would be planned."
     return pb.WhatIfResponse(
         answer=filter(
-            None, (planned, _present(found), *_what_follows(found), REPLACED if circuits and found.felt else "")
+            None, (planned, _present(found), *_sentences(found), REPLACED if circuits and found.felt else "")
         ),
         now=message_of(
             pb.NetworkSlowdowns,
@@ -126,10 +126,7 @@ def _present(found: FailureAnalysis) -> str:
     return f"Now the worst job's slowdown is {now.slowdown:.2f} ({proven}); {hashed}.{lost}"
 
 
-def _what_follows(found: FailureAnalysis) -> tuple[str, ...]:
-    """Return sentences about the effect of the failures.
-
-    The analysis is either of the failure of each single part, or of the common failure of the parts in the request."""
+def _sentences(found: FailureAnalysis) -> tuple[str, ...]:
     if any(case.kind is FailureKind.PARTS for case in found.unfelt):
         return ("No flow uses the named parts: their failure changes nothing.",)
     if any(case.kind is FailureKind.PARTS for case in found.felt):

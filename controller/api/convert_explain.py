@@ -124,16 +124,15 @@ def _whether(found: JobAnalysis) -> str:
         )
     if found.arranged and found.arranged.limits:
         return found.arranged.limits
-    what = _at_nic(found) if found.verdict is Verdict.NIC else f"The network slows {job}"
+    what = _nic_cause(found) if found.verdict is Verdict.NIC else f"The network slows {job}"
     mean = ", on average over hash draws" if found.flows_hashed else ""
     efficiency = "" if found.efficiency_predicted is None else f" (efficiency {found.efficiency_predicted:.1%})"
     return f"{what}: its communication takes up to {slowdown:.2f} times as long as on an idle fabric{mean}{efficiency}."
 
 
-def _at_nic(found: JobAnalysis) -> str:
-    """Return the cause of the slowdown of a job that is limited at one of its NICs."""
+def _nic_cause(found: JobAnalysis) -> str:
     nic = found.fullest_nic
-    if others := _sharing(found):
+    if others := _other_jobs_at_nic(found):
         return f"Job '{found.job_id}' is slowed by a NIC that it shares with {listed(others)}, not by the fabric"
     if nic and nic.background >= LEAST_BACKGROUND:
         return f"Job '{found.job_id}' is slowed by unannounced traffic at one of its NICs, not by the fabric"
@@ -141,8 +140,7 @@ def _at_nic(found: JobAnalysis) -> str:
     return f"Job '{found.job_id}' is slowed at the NIC {at}, which only its own flows share"
 
 
-def _sharing(found: JobAnalysis) -> list[str]:
-    """Return the names of the other jobs on the job's most loaded NIC, for a sentence."""
+def _other_jobs_at_nic(found: JobAnalysis) -> list[str]:
     on_nic = found.fullest_nic.jobs if found.fullest_nic else ()
     return [f"job '{share.job_id}'" for share in on_nic if share.job_id != found.job_id]
 
@@ -214,12 +212,11 @@ def in_cycles(cycles: int | None, first_slowdown: float) -> str:
 
 
 def _limit(found: JobAnalysis, slowdown: float) -> str:
-    """Return a text that explains why no routing reduces the job's slowdown below ``slowdown``."""
     reached = slowdown * (1 - SLOWDOWN_TOLERANCE)
     if slowdown <= 1 + SLOWDOWN_TOLERANCE:
         return "The job's NICs allow no smaller slowdown."
     if found.nic_slowdown >= reached:
-        nic = "a NIC that the job shares with others" if _sharing(found) else "one of the job's NICs"
+        nic = "a NIC that the job shares with others" if _other_jobs_at_nic(found) else "one of the job's NICs"
         return f"The remaining slowdown comes from {nic}, whose load does not depend on routes."
     why = _cut_reason(found, found.cut, reached) if found.cut and found.cut.slowdown >= reached else ""
     if found.least_slowdown >= reached:
@@ -300,7 +297,6 @@ def _measured(found: JobAnalysis) -> str:
 
 
 def _compared(found: JobAnalysis, measured: float, predicted: float | None) -> str:
-    """Return a comparison of the measured efficiency with the predicted one, with possible causes of a difference."""
     demand = found.demand
     of = " (for the bytes that switches count)" if demand and demand.source is DemandSource.MEASURED else ""
     text = f"The measured efficiency{of} is {measured:.1%}"

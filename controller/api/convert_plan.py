@@ -146,8 +146,8 @@ def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
 def _fill_route(message: pb.Route, flow: FlowId, route: Route | None, dividing: Dividing, fabric: Fabric) -> None:
     """Write a route into ``message``, which must already be part of the enclosing message.
 
-    Copying a separate message into the enclosing one would take longer than all other work. ``dividing``: division of
-    the job's flows into subflows, by port class or by connection."""
+    Copying a separate message into the enclosing one would take longer than all other work. ``dividing``: division
+    of the job's flows into subflows, by port class or by connection."""
     message.src, message.dst = flow.src_ip, flow.dst_ip
     if route is None:
         return
@@ -238,10 +238,9 @@ def _route_paths(flow: FlowId, route: Route, fabric: Fabric) -> list[pb.RoutePat
 
 
 def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:
-    """Return the names of the switches on a path.
+    """Return the names of the switches on a path; only the source host's switch for a path without links.
 
-    A path without links stays inside the switch of the source host, and has the name of this switch alone. The result
-    is empty if this host is not in the fabric."""
+    The result is empty if this host is not in the fabric."""
     source = fabric.hosts.get(flow.src_ip)
     if path:
         return fabric.path_names(path, path[0].dpid)

@@ -106,7 +106,7 @@ def status_of(error: BaseException) -> status_pb2.Status:
     code, reason = _kind(error)
     text = "internal error; the controller's log has the details"
     if isinstance(error, InvalidInput):
-        found, error = len(error.problems), InvalidInput(_shown(error.problems))
+        found, error = len(error.problems), InvalidInput(_first_problems(error.problems))
         left_out = found - len(error.problems)
         text = f"{error}; and {left_out} more" if left_out else str(error)
     elif isinstance(error, SignalboxError):
@@ -135,7 +135,6 @@ def reason_name(reason: pb.ErrorReason) -> str:
 
 
 def _details(error: BaseException, text: str) -> Iterator[Message]:
-    """Yield the details that the status has in addition to ``ErrorInfo``."""
     if isinstance(error, InvalidInput):
         yield error_details_pb2.BadRequest(
             field_violations=[
@@ -158,8 +157,7 @@ def _packed(detail: Message) -> any_pb2.Any:
 # ---- shortening
 
 
-def _shown(problems: tuple[FieldProblem, ...]) -> tuple[FieldProblem, ...]:
-    """Return the first problem, and as many further problems as fit into a status."""
+def _first_problems(problems: tuple[FieldProblem, ...]) -> tuple[FieldProblem, ...]:
     shown: list[FieldProblem] = []
     size = 0
     for problem in problems[:MAX_PROBLEMS]:

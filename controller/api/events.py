@@ -75,8 +75,8 @@ def _wanted(request: Any) -> tuple[frozenset[EventKind], float]:
 def _number(field: str, token: str, start: int, history: EventHistory) -> int:
     """Return the event number in a token, or ``start`` without a token.
 
-    Raises ``InvalidInput`` for a malformed token. A number that is larger than any in the history is refused too,
-    because the watch would receive nothing for a long time."""
+    Raises ``InvalidInput`` for a malformed token, and for a number above all in the history, because such a watch
+    would receive nothing for a long time."""
     if not token:
         return start
     if not (token.isascii() and token.isdigit() and len(token) < 20):

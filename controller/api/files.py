@@ -47,7 +47,7 @@ class Certificates:
         in_use = self.newest
 
         def changed() -> grpc.ServerCertificateConfiguration | None:
-            """Return the new configuration; None if unchanged. gRPC's threads call this before each handshake."""
+            """Return the configuration; None if unchanged. gRPC's threads call this before each handshake."""
             nonlocal in_use
             if self.newest is in_use or self.newest is None:
                 return None

@@ -57,8 +57,6 @@ Call = grpc.aio.StreamStreamCall[Any, Any]
 
 
 class _Link(NamedTuple):
-    """Connection to the leader, and its running calls."""
-
     leader: Member
     tls: TlsContents | None
     channel: Channel
@@ -114,7 +112,7 @@ class Forwarder(Servers):
     async def _follow(self) -> None:
         while True:
             try:
-                await self._relink()
+                await self._follow_leader()
             except Exception:
                 limited_log.exception("cannot connect to the leader because of an unexpected error")
                 self._link = None
@@ -123,8 +121,7 @@ class Forwarder(Servers):
                     await self._changed.wait()
             self._changed.clear()
 
-    async def _relink(self) -> None:
-        """Connect to the leader if another member leads now, or if the certificates have changed."""
+    async def _follow_leader(self) -> None:
         leader, tls = self._membership.leader(), self._certificates.newest
         if leader is None or self._obstacle(leader):
             await self._unlink()
@@ -162,7 +159,7 @@ class Forwarder(Servers):
             call: Call = begin(_requests(context), timeout=context.time_remaining(), metadata=metadata)
             link.calls.add(call)
             try:
-                await _answers(call, context)
+                await _relay_answers(call, context)
             except grpc.aio.AioRpcError as error:
                 trailers = tuple(error.trailing_metadata() or ())
                 if error.code() is grpc.StatusCode.UNAVAILABLE and all(key != _DETAILS for key, _ in trailers):
@@ -216,7 +213,7 @@ def _is_of_another_user(path: Path) -> bool:
 
 
 def _is_forwarded(field: tuple[str, str | bytes]) -> bool:
-    """Return whether to forward a header field of the client. gRPC would log a field with control characters."""
+    """Return whether to forward a header field of the client; gRPC would log a field with control characters."""
     key, value = field
     return not key.startswith(_OWN_FIELDS) and (isinstance(value, bytes) or (value.isascii() and value.isprintable()))
 
@@ -226,7 +223,7 @@ async def _requests(context: Context) -> AsyncIterator[bytes]:
         yield data
 
 
-async def _answers(call: Call, context: Context) -> None:
+async def _relay_answers(call: Call, context: Context) -> None:
     """Send the call's answers, and its initial and trailing metadata, to the client.
 
     Raises ``grpc.aio.AioRpcError``."""

@@ -167,10 +167,10 @@ class Gate:
             return Caller(next(iter(peer.names), ""), Role.OPERATOR)
         caller = self._identities.by_certificate(peer.names)
         if caller is None:
-            raise Unauthenticated(self._why_nobody(peer))
+            raise Unauthenticated(self._why_unidentified(peer))
         return caller
 
-    def _why_nobody(self, peer: Peer) -> str:
+    def _why_unidentified(self, peer: Peer) -> str:
         """Return why the peer's certificate identifies no caller, and how an operator can change that."""
         if not peer.names:
             return "a token is required (--token-file); client certificates are accepted only with api.ca_certificates"
@@ -217,18 +217,15 @@ class Gate:
             raise Unauthenticated("the identity that opened this stream is no longer valid")
         finally:
             del self._streams[withdrawn]
-            await _stopped(sending)
+            await _stop(sending)
 
 
 def _shown(names: Iterable[str]) -> str:
-    """Return the names of a certificate for a message or the log.
-
-    Control characters are escaped, because a certificate authority may have signed a name with such characters."""
+    """Return the names of a certificate for a message or the log, with control characters escaped."""
     return cut(ascii(", ".join(names))[1:-1])
 
 
 async def _send_all(handler: Any, request: Any, context: Context) -> None:
-    """Write the responses of ``handler``, which either yields them or writes to the context itself."""
     if inspect.isasyncgenfunction(handler):
         async for response in handler(request, context):
             await context.write(response)
@@ -236,26 +233,25 @@ async def _send_all(handler: Any, request: Any, context: Context) -> None:
         await handler(request, context)
 
 
-async def _stopped(task: asyncio.Future[None]) -> None:
-    """Cancel the task, and wait until it has ended."""
+async def _stop(task: asyncio.Future[None]) -> None:
     task.cancel()
     await asyncio.wait({task})
 
 
 def _entries(request: Any) -> list[tuple[str, Any]]:
-    """Return the entries of a request, one per job. Each has the name by which errors refer to it, such as ``jobs[1]``.
+    """Return the entries of a request, one per job, each with the name by which errors refer to it.
 
-    A request without a list of jobs is its own only entry, with an empty name. At most ``MAX_ENTRIES`` + 1 entries are
-    returned, enough to see that there are too many."""
+    Such a name is ``jobs[1]``. A request without a list of jobs is its own only entry, with an empty name. At most
+    ``MAX_ENTRIES`` + 1 entries are returned, enough to see that there are too many."""
     if not hasattr(request, "jobs"):
         return [("", request)]
     return [(f"jobs[{n}]", entry) for n, entry in enumerate(islice(request.jobs, MAX_ENTRIES + 1))]
 
 
 def _job_id(request: Any) -> str | None:
-    """Return the id of the job that a request or an entry names, if any.
+    """Return the id of the job that a request or an entry names, or None.
 
-    Return None if messages of this type name no job, or if the request could not be decoded."""
+    None also stands for a request that could not be decoded."""
     found = request.spec if hasattr(request, "spec") else request
     return getattr(found, "job_id", None)
 

@@ -84,7 +84,7 @@ class GuardedServer:
 
     def refuse_other_methods(self) -> None:
         """Answer calls of unknown methods with a detailed error. Call this after all handlers were added."""
-        self._server.add_generic_rpc_handlers((_OtherMethods(self._answering("", _no_method, bytes, None)),))
+        self._server.add_generic_rpc_handlers((_OtherMethods(self._one_response("", _no_method, bytes, None)),))
 
     def _guarded(self, path: str, handler: Any) -> Any:
         """Return gRPC's handler of a method.
@@ -93,22 +93,20 @@ class GuardedServer:
         next one, and has no gate."""
         decode, encode = handler.request_deserializer, _unless_bytes(handler.response_serializer)
         if handler.request_streaming:
-            guarded = freed(self._dialogue(path, handler.stream_stream, decode))
+            guarded = freed(self._stream_of_requests(path, handler.stream_stream, decode))
             return grpc.stream_stream_rpc_method_handler(guarded, response_serializer=encode)
         streams = handler.response_streaming
         method = self._behind_gate(path, _decoded(path, handler.unary_stream or handler.unary_unary), streams)
         if streams:
             guarded = freed(self._one_request(path, method, decode, streams=True))
             return grpc.stream_stream_rpc_method_handler(guarded, response_serializer=encode)
-        return self._answering(path, method, decode, encode)
+        return self._one_response(path, method, decode, encode)
 
-    def _answering(self, path: str, method: Handler, decode: Decode, encode: Callable[[Any], bytes] | None) -> Any:
-        """Return gRPC's handler of a method with one response."""
+    def _one_response(self, path: str, method: Handler, decode: Decode, encode: Callable[[Any], bytes] | None) -> Any:
         guarded = self._times.timed(path, self._one_request(path, method, decode, streams=False))
         return grpc.stream_unary_rpc_method_handler(freed(guarded), response_serializer=encode)
 
     def _one_request(self, path: str, method: Handler, decode: Decode, streams: bool) -> Answer:
-        """Return a handler that reads one request and answers it."""
         name = _name(path)
 
         async def guarded(_requests: object, context: Context) -> Any:
@@ -117,17 +115,17 @@ class GuardedServer:
                 if data is grpc.aio.EOF:
                     raise InvalidInput.of("", "the call ended without a request")
                 async with _within(None if streams else limit_s(name)):
-                    return await method(_lenient(decode, data), context)
+                    return await method(_decoded_or_undecodable(decode, data), context)
 
         return guarded
 
-    def _dialogue(self, path: str, method: Any, decode: Decode) -> Answer:
+    def _stream_of_requests(self, path: str, method: Any, decode: Decode) -> Answer:
         """Return a handler of a stream of requests, which ends when the next request does not arrive in time."""
 
         async def requests(context: Context) -> AsyncIterator[Any]:
             with suppress(TooSlow):
                 while (data := await self._read(context)) is not grpc.aio.EOF:
-                    request = _lenient(decode, data)
+                    request = _decoded_or_undecodable(decode, data)
                     _refuse_undecodable(_name(path), request)
                     yield request
 
@@ -218,8 +216,7 @@ class _Undecodable:
     Without it gRPC would end the call with ``UNKNOWN`` and write a traceback to the log."""
 
 
-def _lenient(decode: Decode, data: bytes) -> Any:
-    """Return the decoded request; an ``_Undecodable`` if it cannot be decoded."""
+def _decoded_or_undecodable(decode: Decode, data: bytes) -> Any:
     try:
         return decode(data)
     except DecodeError:
@@ -232,7 +229,7 @@ def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 
 
 def _decoded(path: str, method: Handler) -> Handler:
-    """Return the method's handler, refusing requests that could not be decoded. The gate checks the caller before."""
+    """Return the method's handler, refusing requests that could not be decoded; the gate checks the caller before."""
 
     async def decoded(request: Any, context: Context) -> Any:
         _refuse_undecodable(_name(path), request)
@@ -243,7 +240,6 @@ def _decoded(path: str, method: Handler) -> Handler:
 
 
 def _name(path: str) -> str:
-    """Return the method's name without its service."""
     return path.rpartition("/")[2]
 
 

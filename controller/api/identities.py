@@ -81,9 +81,7 @@ _WORD = re.compile("[A-Za-z -]{0,20}")
 
 
 class _Table(TomlTable):
-    """Table of the tokens file.
-
-    Errors contain no values, because a user may have written a token in place of its SHA-256."""
+    """Table of the tokens file, whose errors contain no values, because a user may have written a token there."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 

@@ -123,7 +123,9 @@ async def _exchange(
     silent_s: float,
     received: Callable[[bytes], Awaitable[None]],
 ) -> None:
-    """Send and receive until the other end ends the stream. Raises the exception that ended either direction."""
+    """Send and receive until the other end ends the stream.
+
+    Raises the exception that ended either direction."""
     sending = asyncio.create_task(_send(packets, write))
     receiving = asyncio.create_task(_receive(read, silent_s, received))
     try:
@@ -188,9 +190,9 @@ def _refuse_another(member: str, names: Collection[str], peer: Peer) -> None:
 
 
 def _common_format(formats: str) -> int:
-    """Return the newest packet format that this leader and the member can read. Raises ``Conflict`` if none exists.
+    """Return the newest packet format that this leader and the member can read.
 
-    ``formats``: value of the header field ``FORMATS``."""
+    Raises ``Conflict`` if none exists. ``formats``: value of the header field ``FORMATS``."""
     oldest, _, newest = formats.partition("-")
     theirs = (int(oldest), int(newest)) if oldest.isdigit() and newest.isdigit() else (0, 0)
     if form := common_format(theirs, LINK_FORMATS):
@@ -216,7 +218,7 @@ class LeaderLink:
         self._southbound = southbound
         self._silent_s = silent_s
         self._heard_at = 0.0
-        """Monotonic time of the latest packet of the leader, or of the begin of the link."""
+        """Monotonic time of the latest packet of the leader, or of the start of the link."""
         self._ending: set[asyncio.Task[None]] = set()
         """Tasks that wait for the end of earlier links; asyncio itself does not keep them."""
 

@@ -23,15 +23,15 @@ def add_tcp(server: grpc.aio.Server, address: str, credentials: grpc.ServerCrede
     The result has the chosen port in place of port 0. Raises ``OSError`` if one of the addresses cannot be used."""
     _refuse_unusable(address)
     add = server.add_insecure_port if credentials is None else _secured(server, credentials)
-    return f"{address.rpartition(':')[0]}:{_added(add, address)}"
+    return f"{address.rpartition(':')[0]}:{_bound_port(add, address)}"
 
 
 def add_socket(server: grpc.aio.Server, path: Path, mode: int) -> None:
     """Make the server listen on a Unix socket, without TLS. Raises ``OSError`` when the socket cannot be made."""
-    _make_room(path)
+    _prepare_socket_path(path)
     umask = os.umask(0o077)  # no other user can connect before the socket has its mode
     try:
-        _added(server.add_insecure_port, f"unix:{path}")
+        _bound_port(server.add_insecure_port, f"unix:{path}")
     finally:
         os.umask(umask)
     path.chmod(mode)
@@ -40,7 +40,7 @@ def add_socket(server: grpc.aio.Server, path: Path, mode: int) -> None:
 def refuse_unusable(address: str) -> None:
     """Raise ``OSError`` if a server cannot listen on the address now."""
     if path := socket_path(address):
-        _make_room(path)
+        _prepare_socket_path(path)
     else:
         _refuse_unusable(address)
 
@@ -63,8 +63,7 @@ def _secured(server: grpc.aio.Server, credentials: grpc.ServerCredentials) -> Ca
     return lambda address: server.add_secure_port(address, credentials)
 
 
-def _added(add: Callable[[str], int], address: str) -> int:
-    """Return the port that ``add`` has bound. Raises ``OSError``."""
+def _bound_port(add: Callable[[str], int], address: str) -> int:
     try:
         return add(address)
     except RuntimeError as error:
@@ -88,7 +87,7 @@ def _refuse_unusable(address: str) -> None:
         raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
 
 
-def _make_room(path: Path) -> None:
+def _prepare_socket_path(path: Path) -> None:
     """Make the directory of the socket, and remove an old socket on which no process listens.
 
     Raises ``OSError`` when another process listens there, or when the file is no socket."""

@@ -113,7 +113,7 @@ class ApiServer(Servers):
             server = self._new_server(servers, MOST_CALLS, max(MOST_BYTES, self._config.max_message_bytes))
             if members.new_link:
                 add_links(server, members.new_link, members.names, members.is_leader, members.silent_s)
-            await self._add_behind(server, self._gates[-1])
+            await self._add_services(server, self._gates[-1])
             if path := listening.socket_path(members.address):
                 listening.add_socket(server, path, 0o600)
             else:
@@ -121,10 +121,9 @@ class ApiServer(Servers):
         return addresses
 
     async def _add_handlers(self, server: grpc.aio.Server, proxied: bool) -> None:
-        await self._add_behind(server, self._proxied_gate if proxied else self._gate)
+        await self._add_services(server, self._proxied_gate if proxied else self._gate)
 
-    async def _add_behind(self, server: grpc.aio.Server, gate: Gate) -> None:
-        """Add all services behind the gate."""
+    async def _add_services(self, server: grpc.aio.Server, gate: Gate) -> None:
         guarded: Any = GuardedServer(server, gate.behind, self._times, self._config.silent_s)
         pb_grpc.add_JobServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
         pb_grpc.add_ControllerServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
@@ -146,7 +145,6 @@ class _HealthService(health.aio.HealthServicer):
         self._ended = asyncio.Event()
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:  # noqa: N802
-        """Stream the status until the caller cancels or the service ends."""
         watching = asyncio.create_task(super().Watch(request, context))
         ended = asyncio.create_task(self._ended.wait())
         try:

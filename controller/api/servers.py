@@ -47,11 +47,13 @@ class Servers(ABC):
 
     @abstractmethod
     async def _add_handlers(self, server: grpc.aio.Server, proxied: bool) -> None:
-        """Add the handlers of all methods to a server for clients. ``proxied``: whether its calls are from HAProxy."""
+        """Add the handlers of all methods to a server for clients.
+
+        ``proxied``: whether its calls are from HAProxy."""
 
     @abstractmethod
     async def _end(self) -> None:
-        """End the calls that wait. Called before the servers stop."""
+        """End the calls that wait; called before the servers stop."""
 
     def start(self) -> tuple[str, ...]:
         """Start serving, and return the addresses with the ports that were chosen for port 0.
@@ -90,7 +92,7 @@ class Servers(ABC):
                 await server.start()
             self._bound.set_result(addresses)
             log.info("API listens", addresses=addresses, proxy_socket=str(self._config.proxy_socket or ""))
-            await self._stopped(servers)
+            await self._wait_for_stop(servers)
             await self._end()
         finally:
             summaries.cancel()
@@ -119,15 +121,15 @@ class Servers(ABC):
     ) -> grpc.aio.Server:
         """Add a server without handlers, and return it.
 
-        ``streams``: largest number of concurrent calls of one connection. ``most_bytes``: largest size of a message in
-        bytes; None: the configured size."""
+        ``streams``: largest number of concurrent calls of one connection. ``most_bytes``: largest size of a message
+        in bytes; None: the configured size."""
         server = grpc.aio.server(
             options=_options(self._config, streams, most_bytes), maximum_concurrent_rpcs=MOST_CALLS
         )
         servers.append(server)
         return server
 
-    async def _stopped(self, servers: Iterable[grpc.aio.Server]) -> None:
+    async def _wait_for_stop(self, servers: Iterable[grpc.aio.Server]) -> None:
         """Wait until ``stop`` is called.
 
         Raises an error if a gRPC server ends before that, because its clients would have no server."""

@@ -129,10 +129,10 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return self._board.status
 
     def _job(self, job_id: str, uid: str | None = None) -> JobStatus:
-        """Return the job.
+        """Return the job. ``uid``: uid of the registration; None for the present one.
 
-        ``uid``: uid of the registration; None for the present one. Raises ``NotFound`` for a registration that has
-        ended, with the reason of its end, and for a job of another tenant."""
+        Raises ``NotFound`` for a registration that has ended, with the reason of its end, and for a job of another
+        tenant."""
         status, caller = self._status, CALLER.get()
         job = status.jobs.get(JobId(job_id))
         seen = job is not None and may_see(caller, job.registration.tenant)
@@ -163,18 +163,18 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
             raise WrongLeaseToken(f"the lease token is not that of job '{job_id}'", {"jobId": job_id})
         return uid
 
-    def _note_end(self, job_id: str, reason: EndReason, ended_at: float) -> None:
+    def _note_uid_of_end(self, job_id: str, reason: EndReason, ended_at: float) -> None:
         """Add the uid of the registration with this end, if there is one, to the audit line of the current call."""
         meant = (job_id, reason, ended_at)
         found = (end for end in reversed(self._status.job_ends) if (end.job_id, end.reason, end.ended_at) == meant)
         if end := next(found, None):
             audit.note(uid_ended=end.uid)
 
-    async def _certain(self, job_id: str, uid: str) -> None:
+    async def _wait_until_certain(self, job_id: str, uid: str) -> None:
         """Wait until the status contains this registration or its end.
 
-        The status contains neither while another registration, which takes the job over, is being written to disk: if
-        the write fails, the take-over is reverted."""
+        The status contains neither while another registration, which takes the job over, is being written to disk:
+        if the write fails, the take-over is reverted."""
 
         def found() -> bool:
             job = self._status.jobs.get(JobId(job_id))
@@ -189,15 +189,15 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _uid_of(self, job_id: str, uid: str) -> str:
         """Return the uid of an existing registration.
 
-        ``uid``: as the caller gave it; empty for the present registration. Raises ``NotFound`` for a registration that
-        has ended, with the reason of its end, and for one that is still unknown after ``UNKNOWN_S``."""
+        ``uid``: as the caller gave it; empty for the present registration. Raises ``NotFound`` for a registration
+        that has ended, with the reason of its end, and for one that is still unknown after ``UNKNOWN_S``."""
         if uid:
             with suppress(TimeoutError):
                 async with asyncio.timeout(UNKNOWN_S):
-                    await self._certain(job_id, uid)
+                    await self._wait_until_certain(job_id, uid)
         return self._job(job_id, uid or None).uid
 
-    async def _named(self, job_id: str, uid: str) -> str | None:
+    async def _known_uid(self, job_id: str, uid: str) -> str | None:
         """Return ``uid``, which must be of a present or former registration of the job; None when it is empty.
 
         Raises ``NotFound``."""
@@ -230,8 +230,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _ask(self, message: Request) -> Any:
         """Put the message into the control loop's inbox, and wait for its reply.
 
-        If the caller disconnects or the time limit ends, a question or a ``Replan`` is cancelled. Any other message in
-        the inbox is still carried out."""
+        If the caller disconnects or the time limit ends, a question or a ``Replan`` is cancelled. Any other message
+        in the inbox is still carried out."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         message.reply.add_done_callback(lambda _: self._replies.set(loop, answered))
@@ -265,9 +265,9 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         uid: str = await self._ask(registration)
         if uid == registration.uid:
             if registration.take_over:
-                self._note_end(registration.spec.job_id, EndReason.TAKEN_OVER, registration.registered_at)
+                self._note_uid_of_end(registration.spec.job_id, EndReason.TAKEN_OVER, registration.registered_at)
             audit.note(uid_begun=uid)
-        await self._certain(request.spec.job_id, uid)
+        await self._wait_until_certain(request.spec.job_id, uid)
         job = await self._message(request.spec.job_id, uid)
         return pb.RegisterJobResponse(job=job, lease_token=self._tokens.token(uid))
 
@@ -324,7 +324,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         uids: tuple[str, ...] = await self._ask(messages.UpdateJobs(updates, CALLER.get().quota))
         jobs = []
         for update, uid in zip(updates, uids, strict=True):
-            await self._certain(update.job_id, uid)
+            await self._wait_until_certain(update.job_id, uid)
             jobs.append(await self._message(update.job_id, uid))
         return jobs
 
@@ -335,10 +335,10 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
             raise InvalidInput.of(
                 "uid", "is allowed only with force; without force the lease token identifies the registration"
             )
-        owner = await self._named(job_id, request.uid) if force else self._owner(job_id, request.lease_token)
+        owner = await self._known_uid(job_id, request.uid) if force else self._owner(job_id, request.lease_token)
         deregister = messages.DeregisterJob(JobId(job_id), owner, force and owner is None, CALLER.get().tenant)
         await self._ask(deregister)
-        self._note_end(request.job_id, EndReason.DEREGISTERED, deregister.ended_at)
+        self._note_uid_of_end(request.job_id, EndReason.DEREGISTERED, deregister.ended_at)
         return pb.DeregisterJobResponse()
 
     async def RenewLease(self, request: pb.RenewLeaseRequest, context: Context) -> pb.RenewLeaseResponse:  # noqa: N802

@@ -80,7 +80,9 @@ class JobRows(Rows[JobKey, JobRow]):
 
     def same(self, before: JobRow, now: JobRow) -> bool:
         (job, demand, reported), (job_now, demand_now, reported_now) = before, now
-        if reported != reported_now or (demand is not demand_now and _published(demand) != _published(demand_now)):
+        if reported != reported_now or (
+            demand is not demand_now and _published_fields(demand) != _published_fields(demand_now)
+        ):
             return False
         return job is job_now or bool(_SNAPSHOT(job) == _SNAPSHOT(job_now))
 
@@ -99,8 +101,7 @@ def _jobs(status: Status) -> dict[JobKey, JobRow]:
     }
 
 
-def _published(demand: JobDemand | None) -> object:
-    """Return the fields of a demand that lead to a new message when they change."""
+def _published_fields(demand: JobDemand | None) -> object:
     return demand and (demand.source, demand.learning, demand.difference)
 
 

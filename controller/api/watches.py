@@ -181,7 +181,7 @@ class Feed(Generic[Key, Value]):
         await asyncio.shield(self._following)
 
     async def _woken(self) -> None:
-        """Bring the table up to date after a wake-up. All watchers of one wake-up share one update."""
+        """Bring the table up to date after a wake-up; all watchers of one wake-up share one update."""
         if self._followed_at != self._publications.wakes:
             await self._up_to_date()
         elif self._following:
@@ -247,8 +247,8 @@ class Routes:
     def _known(self, job: JobStatus, status: Status) -> bool:
         """Return whether the routes of the job are certain.
 
-        Switches may have pins of a job from before a restart. The routes of such a job are unknown until the rules were
-        read."""
+        Switches may have pins of a job from before a restart. The routes of such a job are unknown until the rules
+        were read."""
         return job.routes_known or not status.adopting or job.registration.registered_at > self._since
 
     async def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:

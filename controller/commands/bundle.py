@@ -90,7 +90,7 @@ def support_bundle(
             ("metrics.txt", lambda: _scraped(metrics or _url(settings.metrics), credentials)),
         ]
         if config:
-            parts.append(("configuration.json", lambda: _json(_used(settings))))
+            parts.append(("configuration.json", lambda: _json(_settings_in_force(settings))))
         if log:
             parts.append(("log.txt", lambda: _end_of(log)))
         tokens = [value.removeprefix("Bearer ") for _, value in credentials.metadata(address)]
@@ -158,8 +158,7 @@ def _versions() -> str:
     return _json(found)
 
 
-def _used(settings: Config) -> dict[str, Any]:
-    """Return all settings, including defaults. Of files with secrets, only the paths are included."""
+def _settings_in_force(settings: Config) -> dict[str, Any]:
     return settings.model_dump(mode="json")
 
 

@@ -168,7 +168,6 @@ def _store(config_file: Path | None, state_dir: Path | None) -> Store:
 
 
 def _records(saved: SavedState) -> int:
-    """Return the number of records."""
     return len(changes(SavedState(), saved))
 
 

@@ -75,7 +75,7 @@ class LinkEnd:
         if not isinstance(report, Report) or report.session != self._session:
             return
         if not self._same_clock:
-            messages = [_moved(message, time.monotonic() - report.at) for message in messages]
+            messages = [_with_converted_times(message, time.monotonic() - report.at) for message in messages]
         self._received += count
         self._router.received(self, messages, partial(self._taken, self._received))
 
@@ -83,8 +83,7 @@ class LinkEnd:
         self._write(packet([pack(Taken(count))]))
 
 
-def _moved(message: FromSwitches, by_s: float) -> FromSwitches:
-    """Return the message with its times converted from the southbound's clock to this machine's."""
+def _with_converted_times(message: FromSwitches, by_s: float) -> FromSwitches:
     match message:
         case Counters():
             return replace(message, at=message.at + by_s, due=None if message.due is None else message.due + by_s)

@@ -83,13 +83,10 @@ class _Stage:
     until: float
     """Monotonic time in seconds at which the remaining switches count as timed out. Each report moves it."""
     parts: dict[End, set[Dpid]]
-    """Switches without a result, by southbound."""
     silent: set[tuple[End, int]] = field(default_factory=set)
     """Parts, as (southbound, number of the part), about which no report has arrived."""
     is_reported: bool = False
-    """Whether a report was passed to the control loop."""
     results: dict[Dpid, SwitchResult] = field(default_factory=dict)
-    """Results that were not reported to the control loop yet."""
 
 
 def _size(mod: RuleMod) -> int:
@@ -128,11 +125,9 @@ class Router:
         self._ends: dict[End, None] = {}
         self._holders: dict[Dpid, End] = {}
         self._generations: dict[Dpid, int] = {}
-        """Largest generation id with which each switch was claimed."""
         self._leaving: dict[Dpid, tuple[float, SwitchLeft | MastershipLost]] = {}
         """Message about the loss of each switch without a holder, and the time at which the control loop gets it."""
         self._links: dict[PortRef, PortRef] = {}
-        """Links that the control loop knows: second port by first port."""
         self._stages: dict[int, _Stage] = {}
         self._learning = PollLearning(frozenset())
         self._in_reach: dict[End, SwitchesInReach] = {}
@@ -237,7 +232,9 @@ class Router:
             if isinstance(message, SwitchConnected | SwitchMoved):
                 self._refuse_invented(end, message)
         with self._lock:
-            shown = [each for message in messages for each in self._shown(end, message)] if end in self._ends else []
+            shown = (
+                [each for message in messages for each in self._translated(end, message)] if end in self._ends else []
+            )
             for message in shown[:-1]:
                 self._put(message)
             for message in shown[-1:]:
@@ -250,7 +247,7 @@ class Router:
             what = f"{end.member!a} has announced switch {message.dpid:#x} with generation id {message.generation}"
             raise Refused(f"{what}, which is not assigned to it")
 
-    def _shown(self, end: End, message: FromSwitches) -> Iterator[FromSwitches]:
+    def _translated(self, end: End, message: FromSwitches) -> Iterator[FromSwitches]:
         """Yield the messages to pass to the control loop in place of this one."""
         if isinstance(message, MastershipLost) and message.refused:
             self.refused[end.member] += 1
@@ -261,7 +258,7 @@ class Router:
                 self._generations[dpid] = generation
                 before, left = self._holders.get(dpid), self._leaving.pop(dpid, None)
                 if before not in (None, end):
-                    self._abandon(dpid)
+                    self._time_out_changes(dpid)
                 self._holders[dpid] = end
                 if left or before not in (None, end):
                     self._expect_links(dpid, self._ends)
@@ -306,7 +303,7 @@ class Router:
             case SwitchLeft(dpid, released) if not released:
                 self._forget_links(dpid)
                 del self._holders[dpid]
-                self._abandon(dpid)
+                self._time_out_changes(dpid)
                 yield message
             case SwitchLeft(dpid) | MastershipLost(dpid):
                 self._release(dpid, message)
@@ -321,7 +318,7 @@ class Router:
         """Delay the message about the loss of a switch, so that another southbound may become its holder before."""
         del self._holders[dpid]
         self._leaving[dpid] = self._clock() + self._grace_s + HANDED_OVER_S, message
-        self._abandon(dpid)
+        self._time_out_changes(dpid)
 
     def _expire(self) -> None:
         now = self._clock()
@@ -348,8 +345,7 @@ class Router:
         stage.parts[end].difference_update(message.results)
         self._report(stage)
 
-    def _abandon(self, dpid: Dpid) -> None:
-        """Count changes under way on a switch as timed out."""
+    def _time_out_changes(self, dpid: Dpid) -> None:
         for stage in list(self._stages.values()):
             for dpids in stage.parts.values():
                 if dpid in dpids:
@@ -372,9 +368,9 @@ class Router:
     # ---- links between switches of several southbounds
 
     def _pass_on(self, end: End, message: ProbesHeard) -> None:
-        """Forward each reported probe to the holder of the switch that sent it. ``end``: the reporting southbound.
+        """Forward each reported probe to the holder of the switch that sent it, which may be ``end`` itself.
 
-        The holder may be ``end`` itself. All other southbounds also get the switches of ``end`` that are alive."""
+        ``end``: the reporting southbound. All other southbounds also get the switches of ``end`` that are alive."""
         heard = [probe for probe in message.probes if self._holders.get(probe.dst.dpid) is end]
         alive = frozenset(dpid for dpid in message.alive if self._holders.get(dpid) is end)
         for other in self._ends:
@@ -392,7 +388,7 @@ class Router:
                 end.send([ExpectLinks(own, known)])
 
     def _forget_links(self, dpid: Dpid, at: PortRef | None = None) -> None:
-        """Forget the links of a switch, or of one port. Let other southbounds probe their links to it again.
+        """Forget the links of a switch, or of one port, and let other southbounds probe their links to it again.
 
         The holder of the switch forgets the links by itself."""
         own, again = self._holders.get(dpid), defaultdict[End, set[PortRef]](set)

@@ -110,9 +110,9 @@ def _number(value: float) -> str:
 
 
 def _with_unique_names(fabric: Fabric) -> Fabric:
-    """Return the fabric with unique switch names. Switches that share a name get their dpid as a suffix.
+    """Return the fabric with unique switch names; without them, series would have the same labels.
 
-    Otherwise their series would have the same labels."""
+    Switches that share a name get their dpid as a suffix."""
     count = Counter(switch.name for switch in fabric.switches.values())
     if max(count.values(), default=0) <= 1:
         return fabric
@@ -140,7 +140,7 @@ def _names_of_down(fabric: Fabric, down: Mapping[PartKey, Part]) -> dict[PartKey
 
 
 def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:
-    """Return labels and capacity of all links, with the names of ``Fabric.link_name``, in one pass.
+    """Return labels and capacity of all links, with the names of ``Fabric.link_name``.
 
     Several addresses behind one port share the link of the first address."""
     links: dict[LinkId, tuple[LinkLabels, float]] = {}

@@ -121,7 +121,7 @@ class _Server(ThreadingWSGIServer):
         super().shutdown_request(request)
 
     def _shakes_hands(self, client: _Client, context: ssl.SSLContext, address: Any) -> bool:
-        """Perform the TLS handshake. Count and log a failure, and return whether the handshake has succeeded.
+        """Perform the TLS handshake, count and log a failure, and return whether the handshake has succeeded.
 
         Raises ``OSError`` for a client that sends nothing, as port scanners do, and for a client that the server
         disconnects meanwhile."""
@@ -141,11 +141,9 @@ class _Server(ThreadingWSGIServer):
         return True
 
     def mark_requested(self) -> None:
-        """Record that this thread's client has sent its request, so that the client keeps its place."""
         self._of_thread.client.has_requested = True
 
     def service_actions(self) -> None:
-        """End clients that have taken too long. Called every half second."""
         limited_log.summarise()
         with self._lock:
             late = [client for client in self._clients.values() if time.monotonic() > client.since + MOST_S]
@@ -189,7 +187,6 @@ def _name(address: Any) -> str:
 
 
 def _why(error: OSError) -> str:
-    """Return the reason of a failed handshake, for the log."""
     if verify_message := getattr(error, "verify_message", None):
         return f"the client's certificate is refused: {verify_message}"
     reason = getattr(error, "reason", None) or str(error)
@@ -268,17 +265,16 @@ class MetricsServer:
         except OSError as error:
             message = f"cannot listen on {host}:{port}: {error.strerror or error}"
             raise InvalidInput.of("metrics", message) from None
-        server.set_app(self._answered(server.mark_requested))
+        server.set_app(self._application(server.mark_requested))
         thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
         thread.start()
         self._running = server, thread
         return server.server_port
 
-    def _answered(self, mark_requested: Callable[[], None]) -> Any:
+    def _application(self, mark_requested: Callable[[], None]) -> Any:
         """Return the WSGI application.
 
-        Only one scrape at a time is rendered, so that scrapes leave the interpreter to other threads. They are
-        compressed at the same time, which does not need the interpreter."""
+        It renders one scrape at a time, so that other threads get the interpreter."""
         rendering = Lock()
 
         def answer(environ: Any, start_response: Any) -> list[bytes]:

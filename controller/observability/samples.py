@@ -74,7 +74,6 @@ def table_max_entries(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def _of_tables(snapshot: Snapshot, value: Callable[[TableUse], int | None]) -> Iterator[Sample]:
-    """Yield values of tables. A value that the switch does not report has no series."""
     for dpid, switch in snapshot.status.switches.items():
         for use in switch.tables:
             if (known := value(use)) is not None:
@@ -177,7 +176,6 @@ def member_refused(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def _members(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name of each member, with the ids of its processes."""
     found: dict[str, list[str]] = {}
     for one in membership(snapshot):
         for member in one.newest.all:

@@ -100,7 +100,6 @@ def _shape(labels: tuple[str, ...], items: Callable[[Snapshot], Iterable[tuple[t
 
 
 def _plans(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], Plan]]:
-    """Yield the newest plan; nothing before the first plan."""
     if snapshot.status.plan:
         yield (), snapshot.status.plan
 

@@ -19,15 +19,11 @@ AGAIN_S = 60.0
 
 @dataclass(slots=True)
 class _Alarm:
-    """An alarm with a line within the last ``AGAIN_S``."""
-
     since: float
     """Time of the line with which ``AGAIN_S`` began, in monotonic seconds."""
     line: str
-    """Name of the event with the last line."""
     latest: Event
     left_out: int = 0
-    """Number of events without a line."""
 
 
 class AlarmLines:

@@ -62,15 +62,11 @@ class Connections:
     began: float
     """Time at which this leader started. Holders that have not reported yet are given time from then on."""
     _living: dict[Holder, float] = field(default_factory=dict)
-    """Time at which each member last had a lease."""
     _reported: dict[Holder, float] = field(default_factory=dict)
-    """Time of the latest report of each member."""
     _seen: dict[Dpid, float] = field(default_factory=dict)
-    """Time at which each switch was last connected to its holder."""
     _stayed: dict[Dpid, frozenset[Holder]] = field(default_factory=dict)
     """Members that have stayed connected to a switch since its holder lost it; none if the switch has restarted."""
     _read_at: float = inf
-    """Time of the latest reading of etcd."""
     _late_at: float = -inf
     """Time at which etcd was last read after more than ``late_s`` without a reading."""
 

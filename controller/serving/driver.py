@@ -99,7 +99,7 @@ class Driver:
             self.fail(error)
 
     def _execute(self, commands: Sequence[Command], now: float) -> None:
-        """Carry out the commands. A reply whose effect the status shows is sent after the status was published."""
+        """Carry out the commands; a reply whose effect the status shows is sent after the status was published."""
         to_switches: list[ToSwitches] = []
         shown: list[Reply] = []
         for command in commands:
@@ -154,12 +154,12 @@ class Driver:
                 assert_never(command)
 
     def _worked_out(self, question: object, answer: Future[object]) -> None:
-        """Put the answer of ``answers`` into the inbox. Called by the thread of ``answers``."""
+        """Put the answer of ``answers`` into the inbox; called by the thread of ``answers``."""
         why = answer.exception()
         self.inbox.put(WorkedOut(question, str(why) if why else answer.result()))
 
     def _saved(self, found: int | OSError) -> None:
-        """Put the result of a commit into the inbox. Called by the store's thread."""
+        """Put the result of a commit into the inbox; called by the store's thread."""
         if isinstance(found, int):
             self.inbox.put(StateSaved(found))
         else:

@@ -101,8 +101,8 @@ def _plan_events(before: Status, after: Status) -> Iterator[Event]:
 def _another_slowdown(before: Plan | None, after: Plan) -> bool:
     """Return whether the worst slowdown of the plan has changed noticeably.
 
-    ``plan_reason`` may be the same: after the loss of links that no route needs, the plan is kept as before, but jobs
-    may be slower."""
+    ``plan_reason`` may be the same: after the loss of links that no route needs, the plan is kept as before, but
+    jobs may be slower."""
     return before is not None and abs(after.max_slowdown - before.max_slowdown) > ANOTHER_SLOWDOWN * before.max_slowdown
 
 
@@ -115,12 +115,10 @@ def _alarm(alarm: Alarm) -> dict[str, Any]:
 
 
 def _tenant(tenant: str) -> dict[str, Any]:
-    """Return the detail with the tenant of a job; empty for a job without a tenant."""
     return {"tenant": tenant} if tenant else {}
 
 
 def _drain_events(before: Status, after: Status) -> Iterator[Event]:
-    """Yield an event when a part is drained, can be pulled, can no longer be pulled, or is in use again."""
     for name, was, drain in differing(before.drains, after.drains):
         if drain is None:
             yield "undrained", {"part": name}
@@ -133,17 +131,17 @@ def _drain_events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
-    """Yield the changes of parts and hosts.
+    """Yield the changes of parts and hosts; parts of one kind that change in the same way share a line.
 
-    Parts of one kind that change in the same way share a line. A host that is found or moves has its own line, unless
-    many are found together. After a restart, lines about all hosts of jobs would displace earlier events."""
+    A host that is found or moves has its own line, unless many are found together. After a restart, lines about all
+    hosts of jobs would displace earlier events."""
     changed: defaultdict[str, list[Part]] = defaultdict(list)
     for _, was, part in differing(before.parts, after.parts):
-        if part and (what := _of_part(was, part)):
+        if part and (what := _part_change(was, part)):
             changed[f"{part.kind} {what}"].append(part)
     for what, parts in sorted(changed.items()):
         hosts_at = (part.ends[0].switch for part in parts if part.kind is PartKind.HOST)
-        yield what, _named((part.name for part in parts), hosts_at)
+        yield what, _several_names((part.name for part in parts), hosts_at)
     if after.extension is not before.extension:
         from controller.circuits.published import changes
 
@@ -154,21 +152,20 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
         if host and (old_host is None or old_host.at != host.at):
             (moved if old_host else found).append(ip)
     if len(found) > MAX_NAMED:
-        yield "hosts found", _named(found, (new.name(new.hosts[ip].at.dpid) for ip in found))
+        yield "hosts found", _several_names(found, (new.name(new.hosts[ip].at.dpid) for ip in found))
         found.clear()
     for what, ips in (("host found", found), ("host moved", moved)):
         for ip in ips:
             yield what, {"ip": ip, "at": new.port_name(new.hosts[ip].at)}
 
 
-def _named(names: Iterable[str], hosts_at: Iterable[str]) -> dict[str, Any]:
-    """Return the details of a line about several parts: their number, the first names, and their common switch."""
+def _several_names(names: Iterable[str], hosts_at: Iterable[str]) -> dict[str, Any]:
     ordered, switches = sorted(names), {*hosts_at}
     at = {"at": switches.pop()} if len(switches) == 1 else {}
     return {"count": len(ordered), "names": ", ".join(ordered[:MAX_NAMED])} | at
 
 
-def _of_part(was: Part | None, part: Part) -> str:
+def _part_change(was: Part | None, part: Part) -> str:
     """Return the change of the part, such as ``down``; empty if nothing has changed that is worth a line."""
     if part.down_since is not None:
         return "" if was and was.down_since is not None else "down"

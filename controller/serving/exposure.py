@@ -37,7 +37,6 @@ def unguarded(api: ApiConfig) -> Iterator[str]:
 
 
 def _open_addresses(api: ApiConfig) -> Iterator[tuple[int, str]]:
-    """Yield the addresses that the network can reach, with their indices in ``listen``."""
     for i, address in enumerate(api.listen):
         if not address.startswith("unix:") and _reach(host_and_port(address)[0]) == "network":
             yield i, address

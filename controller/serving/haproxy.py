@@ -143,7 +143,7 @@ def _frontend(api: ApiConfig) -> Iterator[str]:
     yield "frontend api"
     for address in api.listen:
         if not address.startswith("unix:"):
-            yield f"    bind {_bound(address)} proto h2{_tls(api)}"
+            yield f"    bind {_bind_address(address)} proto h2{_tls(api)}"
     yield f"    maxconn {api.max_connections}"
     yield "    tcp-request connection track-sc0 src table connections"
     yield f"    tcp-request connection reject if {{ sc0_conn_cur(connections) gt {api.max_client_connections} }}"
@@ -206,8 +206,7 @@ def _backends(api: ApiConfig) -> Iterator[str]:
         yield f"    stick-table type ipv6 size {KNOWN_CLIENTS} expire {2 * RATE_S}s store {kept}"
 
 
-def _bound(address: str) -> str:
-    """Return the address in HAProxy's notation: ``ipv6@`` precedes an IPv6 address."""
+def _bind_address(address: str) -> str:
     host, port = host_and_port(address)
     return f"ipv6@[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -46,7 +46,7 @@ class _Link(TomlTable):
 
     @property
     def names(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Names of switch and port at both ends. The name of the port is empty if the file has none."""
+        """Names of switch and port at both ends; the name of the port is empty if the file has none."""
         (a, _, a_port), (b, _, b_port) = (end.partition(":") for end in self.ends)
         return (a, a_port), (b, b_port)
 

@@ -115,8 +115,8 @@ def line(event: Event) -> bytes:
 def _event(data: Any) -> Event:
     """Return the event in the data of a line.
 
-    Raises ``ValueError``, ``TypeError`` or a similar error for malformed data, and for an event that the API could not
-    send."""
+    Raises ``ValueError``, ``TypeError`` or a similar error for malformed data, and for an event that the API could
+    not send."""
     number, at, kind, what, details = data
     of_kind = _EARLIER_KINDS.get(kind) or EventKind(kind)
     event = Event(int(number), float(at), of_kind, str(what), {name: str(of) for name, of in details.items()})

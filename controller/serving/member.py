@@ -76,7 +76,7 @@ class Member:
             begun.put,
             lease_s + AWAY_S,
             self.config.openflow.barrier_timeout_s,
-            is_assigned=lambda member, *claim: self.assignments.is_assigned(_holder(member), *claim),
+            is_assigned=lambda member, *claim: self.assignments.is_assigned(_holder_of(member), *claim),
         )
         new_link = partial(LinkEnd, router, probe_key(begun.secret), begun.known)
         names = frozenset(members.certificate_names or ())
@@ -86,14 +86,13 @@ class Member:
     def _lead(
         self, begun: Begun, router: Router, new_link: Callable[..., LinkEnd], on_ready: Callable[[], None]
     ) -> None:
-        """Link this member's southbound to the control loop, and assign switches, until the outbox is stopped."""
         own = self.membership.own
         end = new_link(f"{own.name}/{own.id}", self.process.write, same_clock=True)
         self.process.link = end.received
         end.begin()
         self.board.holders = partial(_holders, router)
         self.board.assigned = self.assignments.holders
-        reach = partial(_reach, router)
+        reach = partial(_members_in_reach, router)
         newest, lease_s = (lambda: self.membership.newest), self.config.etcd.lease_s
         self.board.refused_members = router.refused
         watch = MissingMembersWatch(lambda: router.linked, begun.put, lease_s + AWAY_S)
@@ -144,16 +143,15 @@ def probe_key(secret: bytes | None) -> bytes:
     return blake2b(secret or token_bytes(32), digest_size=32, person=b"probes").digest()
 
 
-def _holder(member: str) -> Holder:
-    """Return the holder for a link's member, NAME/ID."""
+def _holder_of(member: str) -> Holder:
     name, _, id_ = member.partition("/")
     return Holder(name, id_)
 
 
 def _holders(router: Router) -> dict[Dpid, Holder]:
     """Return the member that each switch has confirmed as its OpenFlow master."""
-    return {dpid: _holder(member) for dpid, member in router.holders.items()}
+    return {dpid: _holder_of(member) for dpid, member in router.holders.items()}
 
 
-def _reach(router: Router) -> Reach:
-    return {_holder(member): report for member, report in router.in_reach.items()}
+def _members_in_reach(router: Router) -> Reach:
+    return {_holder_of(member): report for member, report in router.in_reach.items()}

@@ -27,7 +27,6 @@ class MissingMembersWatch:
         self._put = put
         self._link_s = link_s
         self._absent_at: dict[str, float] = {}
-        """Time from which on each absent member has been absent."""
         self._linked_at: dict[str, float] = {}
         """Time at which each member was last linked, by its id; before its first link, the time of the first check."""
         self._published = NONE_MISSING

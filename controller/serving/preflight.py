@@ -108,15 +108,15 @@ def _problems(config: Config) -> Iterator[FieldProblem]:
     for i, address in enumerate(config.api.listen):
         where = f"api.listen[{i}]"
         if path := socket_path(address):
-            yield from _no_room(where, path)
+            yield from _socket_problems(where, path)
         else:
             yield from _cannot_resolve(where, host_and_port(address)[0])
     if config.api.proxy_socket:
-        yield from _no_room("api.proxy_socket", config.api.proxy_socket)
+        yield from _socket_problems("api.proxy_socket", config.api.proxy_socket)
         yield from haproxy.problems(config.api)
     if config.members.api:
         if path := socket_path(config.members.api):
-            yield from _no_room("members.api", path)
+            yield from _socket_problems("members.api", path)
         else:
             yield from _cannot_resolve("members.api", host_and_port(config.members.api)[0])
     yield from _same_address(config)
@@ -190,8 +190,7 @@ def _cannot_write(where: str, directory: Path) -> Iterator[FieldProblem]:
         yield FieldProblem(where, f"cannot write in {directory}: {full(existing, error) or error.strerror or error}")
 
 
-def _no_room(where: str, path: Path) -> Iterator[FieldProblem]:
-    """Yield a problem when a Unix socket cannot be created at ``path``."""
+def _socket_problems(where: str, path: Path) -> Iterator[FieldProblem]:
     yield from _cannot_write(where, path.parent)
     with suppress(OSError):
         if path.exists() and not path.is_socket():

@@ -33,7 +33,7 @@ class Publishing:
 
     def note(self, messages: Iterable[Message], commands: Iterable[Command]) -> None:
         """Note the messages of a turn, and the commands that followed."""
-        self._quiet = self._quiet and all(map(_is_quiet, commands)) and not any(map(_is_news, messages))
+        self._quiet = self._quiet and all(map(_has_no_effect, commands)) and not any(map(_may_change_status, messages))
 
     def is_due(self, routes: object, now: float) -> bool:
         if routes is not self._routes:
@@ -44,11 +44,9 @@ class Publishing:
         self._at, self._quiet, self._routes = now, True, routes
 
 
-def _is_quiet(command: Command) -> bool:
-    """Return whether the command has no effect on the status."""
+def _has_no_effect(command: Command) -> bool:
     return isinstance(command, Reply) and not command.after_status
 
 
-def _is_news(message: Message) -> bool:
-    """Return whether the message may soon change the status."""
+def _may_change_status(message: Message) -> bool:
     return not isinstance(message, Tick | Counters | RenewLease | ReportIterations)

@@ -122,7 +122,6 @@ class Reload:
 
 
 def _differing(running: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield (key, running value, wanted value) for each key with different values."""
     for key, value in running.items():
         if isinstance(value, dict):
             yield from _differing(value, wanted[key], f"{prefix}{key}.")

@@ -177,11 +177,10 @@ def _run(
             free_ports()
             addresses = api.start()
             metrics_port = metrics.start()
-            control.run(partial(_ready, config, addresses, metrics_port, loop.state.mode))
+            control.run(partial(_report_ready, config, addresses, metrics_port, loop.state.mode))
 
 
-def _ready(config: Config, addresses: Sequence[str], metrics_port: int, mode: Mode) -> None:
-    """Report that jobs, operators, scrapers and switches can connect."""
+def _report_ready(config: Config, addresses: Sequence[str], metrics_port: int, mode: Mode) -> None:
     log.info(
         "ready",
         openflow=f"{config.openflow.host}:{config.openflow.port}",

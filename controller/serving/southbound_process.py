@@ -67,17 +67,13 @@ class SouthboundProcess:
         self._child = Child("southbound", run, config, logging, niceness=0)
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._answered: dict[Dpid, Claim] = {}
-        """Latest answers, by switch about which the process has asked."""
         self._is_changed = threading.Event()
-        """Whether the sending thread has yet to look for changed answers."""
-        holding.changed = self._look
+        holding.changed = self._look_for_changes
         self._stopping = False
         self._ended = threading.Event()
         self._silent = 0
-        """Number of checks since the latest message."""
         self._waits = self._is_begun = False
-        """Whether the receiving thread is waiting for a message; and whether the process has sent its first message,
-        after its imports."""
+        """Whether the receiving thread is waiting for a message; and whether the process has sent its first message."""
         self._threads = [
             threading.Thread(target=self._guarded, args=(body,), name=f"southbound-{name}", daemon=True)
             for name, body in (("sends", self._send), ("receives", self._receive), ("lives", self._watch))
@@ -110,8 +106,7 @@ class SouthboundProcess:
             log.exception("the link to the southbound failed; stopping")
             self._fail(error)
 
-    def _look(self) -> None:
-        """Make the sending thread look for changed answers soon; once for many changes."""
+    def _look_for_changes(self) -> None:
         if not self._is_changed.is_set():
             self._is_changed.set()
             self.write(self._is_changed)
@@ -156,7 +151,6 @@ class SouthboundProcess:
             raise SignalboxError(f"the process of the southbound ended with status {self._child.end(END_S)}")
 
     def _answer(self, asked: Claim) -> None:
-        """Send the present answer to a question of the process."""
         may_claim = asked.since is not None and self._holding.may_claim(asked.dpid, asked.since)
         generation = self._holding.generation(asked.dpid)  # in this order, as ``Holding`` requires
         self._answered[asked.dpid] = answer = replace(asked, generation=generation, may_claim=may_claim)

@@ -44,7 +44,7 @@ def wait_for_turn(store: Store, check: Callable[[], None] = lambda: None) -> boo
     began = time.monotonic()
     try:
         with stop_signals(stop):
-            if _claimed_once_there(store, check):
+            if _wait_for_claim(store, check):
                 return True
             log.info("standing by", active=store.owner(), pid=os.getpid())
             readiness.ready("stands by")
@@ -57,8 +57,7 @@ def wait_for_turn(store: Store, check: Callable[[], None] = lambda: None) -> boo
     return True
 
 
-def _claimed_once_there(store: Store, check: Callable[[], None]) -> bool:
-    """Return whether the state is claimed, once it can be read."""
+def _wait_for_claim(store: Store, check: Callable[[], None]) -> bool:
     was_away = False
     while True:
         try:

@@ -79,7 +79,7 @@ def _problems(config: Config, found: Mapping[str, Validity], now: float) -> Iter
 
 
 def _found(config: Config) -> dict[str, Validity]:
-    """Return the validities by listener. Unreadable files are left out, since loading them reports the problem."""
+    """Return the validities by listener, without unreadable files, since loading them reports the problem."""
     found = {}
     for section in TLS_SECTIONS:
         files: TlsFiles | None = getattr(config, section).tls_files

@@ -113,8 +113,8 @@ class Standing:
     """Request for the role SLAVE, by a controller that is not the holder.
 
     ``state``: ``asking`` until the switch has answered; then ``aside`` (the role is SLAVE), ``unsupported`` by the
-    switch, or ``waiting`` while the switch has no generation id or this controller is still its master. ``why``: reason
-    of the state ``unsupported``."""
+    switch, or ``waiting`` while the switch has no generation id or this controller is still its master. ``why``:
+    reason of the state ``unsupported``."""
 
     def __init__(self, connection: Connection) -> None:
         self.state: Literal["waiting", "asking", "aside", "unsupported"] = "asking"
@@ -170,7 +170,6 @@ class _Dpid:
     """Connections that have the same dpid."""
 
     holder: Connection
-    """Connection to which the dpid is assigned."""
     since: float
     """Monotonic time from which on this connection certainly exists."""
     generation: int | None
@@ -182,7 +181,6 @@ class _Dpid:
     ends_at: float
     """Monotonic time at which the connection ends, if the switch has not answered the request by then."""
     waiting: list[Connection] = field(default_factory=list)
-    """Later connections with the same dpid, newest last."""
     asked: int | None = None
     """Transaction id of the echo request that the connection with the dpid must answer; None if there is none."""
     ahead: int = 0
@@ -303,7 +301,7 @@ class Admission:
         if entry is None or entry.holder is not connection:
             return
         if code == MASTERSHIP_LOST and entry.is_admitted and entry.roles is None:
-            self._is_outbid(entry, refused=True)
+            self._has_other_master(entry, refused=True)
         elif entry.roles:
             entry.roles.error(xid, code, reason)
             self._decide(entry)
@@ -312,7 +310,7 @@ class Admission:
         """Handle the report of a switch that it has another master now."""
         entry = self._dpids.get(connection.id)
         if entry and entry.holder is connection and entry.is_admitted and entry.roles is None:
-            self._is_outbid(entry, refused=False)
+            self._has_other_master(entry, refused=False)
 
     def tick(self, now: float) -> None:
         if self._version != self._holding.version:
@@ -324,7 +322,7 @@ class Admission:
             if roles is None:
                 continue
             if roles.state == "waiting":
-                self._go_on(entry, now)
+                self._claim_or_ask_again(entry, now)
             elif entry.ends_at <= now:
                 entry.holder.refuse(
                     "silent", f"no answer to the request for the master role within {self._patience_s:g} s"
@@ -337,7 +335,7 @@ class Admission:
                 )
 
     def _follow(self, entry: _Dpid, now: float) -> None:
-        """Begin a new request if the generation id in ``Holding`` has changed. A smaller id is outdated and ignored."""
+        """Begin a new request if the generation id in ``Holding`` has grown; a smaller id is outdated and ignored."""
         generation = self._holding.generation(Dpid(entry.holder.id))
         if generation == entry.generation or (generation or inf) < (entry.generation or 0):
             return
@@ -349,8 +347,7 @@ class Admission:
             self._released(entry.holder)
         self._begin(entry, now)
 
-    def _go_on(self, entry: _Dpid, now: float) -> None:
-        """Claim the switch if this is now allowed, or ask it again for its generation id."""
+    def _claim_or_ask_again(self, entry: _Dpid, now: float) -> None:
         if isinstance(entry.roles, Mastership):
             if self._may_claim(entry):
                 entry.roles.claim()
@@ -366,7 +363,9 @@ class Admission:
             entry.late_at, entry.ends_at = now + LOOK_AGAIN_S, now + self._patience_s
 
     def _may_claim(self, entry: _Dpid) -> bool:
-        """Return whether the entry's generation id is certain. Another thread may change it, so it is compared last."""
+        """Return whether the entry's generation id is certain.
+
+        The id is compared last, because another thread may change it."""
         dpid = Dpid(entry.holder.id)
         return self._holding.may_claim(dpid, entry.since) and self._holding.generation(dpid) == entry.generation
 
@@ -399,7 +398,7 @@ class Admission:
             entry.ahead = roles.newer
         if isinstance(roles, Loss):
             if entry.ahead:
-                self._is_lost(entry, refused=False)
+                self._stop_using(entry, refused=False)
         elif roles.state == "unsupported" and self._holding.is_shared:
             entry.holder.refuse(
                 "no_roles",
@@ -409,7 +408,7 @@ class Admission:
             dpid = f"{entry.holder.id:#x}"
             if roles.state == "lost":
                 limited_log.warning("switch has a newer master", dpid=dpid, why=roles.why)
-                self._is_lost(entry, refused=True)
+                self._stop_using(entry, refused=True)
             else:
                 if roles.state == "unsupported":
                     what = "switch has no roles, so any controller can write to it"
@@ -420,12 +419,11 @@ class Admission:
         if entry.waiting:
             self._ask_holder(entry)
 
-    def _is_outbid(self, entry: _Dpid, refused: bool) -> None:
-        """Stop using a switch that has another master, and ask it for its generation id."""
-        self._is_lost(entry, refused)
+    def _has_other_master(self, entry: _Dpid, refused: bool) -> None:
+        self._stop_using(entry, refused)
         entry.roles, entry.late_at, entry.ends_at = Loss(entry.holder), inf, inf
 
-    def _is_lost(self, entry: _Dpid, refused: bool) -> None:
+    def _stop_using(self, entry: _Dpid, refused: bool) -> None:
         """Stop using a switch until its generation id in ``Holding`` grows, or it connects again."""
         entry.is_admitted = entry.is_confirmed = False
         entry.is_named = True

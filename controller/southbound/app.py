@@ -134,7 +134,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         spawn(self.outbox, self._keep_time)
 
     def _begin(self, zero: float = 0.0) -> None:
-        """Start without open requests and stages. ``zero``: monotonic time at which the control loop's clock was 0."""
+        """Start without open requests and stages.
+
+        ``zero``: monotonic time at which the control loop's clock was 0."""
         given, put, patience_s = self._given, self._put, self._config.openflow.barrier_timeout_s
         interval_s = self._config.counters.interval_s
         self._installer = Installer(patience_s, self._send, put, given)
@@ -185,7 +187,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             raise TypeError(f"{type(command).__name__} is not a command for switches")
 
     def _announce(self, welcome: Welcome) -> None:
-        """Announce all switches to a control loop. Forget the requests from before, perhaps of another control loop.
+        """Announce all switches to a control loop, and forget the requests of an earlier one.
 
         Connections and roles stay."""
         now = time.monotonic()
@@ -230,7 +232,6 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         return self._switches[dpid].connection.send(*messages)
 
     def _send_frames(self, to_send: Iterable[tuple[PortRef, bytes]]) -> None:
-        """Send frames, with one write for consecutive frames of one switch."""
         for dpid, group in groupby(to_send, key=lambda frame: frame[0].dpid):
             if dpid in self._switches:
                 packets = encode.packet_outs((at.port, frame) for at, frame in group)
@@ -289,7 +290,6 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._counted[:] = waiting.values()
 
     def _report(self, now: float) -> None:
-        """Report refused packets, and switches that flood."""
         if now < self._report_at:
             return
         self._report_at = now + REPORT_S
@@ -308,7 +308,6 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._admission.arrived(connection, time.monotonic())
 
     def _admit(self, connection: Connection) -> None:
-        """Use this connection, over which the switch has confirmed the master role."""
         dpid = Dpid(connection.id)
         self._taken.pop(dpid, None)
         if self._switches.pop(dpid, None):
@@ -331,7 +330,6 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._tables.switch_connected(dpid, time.monotonic())
 
     def _not_master(self, connection: Connection, refused: bool) -> None:
-        """Report that another controller is the switch's master. The connection stays open and is not used."""
         dpid, name = Dpid(connection.id), _name(connection)
         self._pause(connection)
         self._discovery.switch_left(dpid)
@@ -341,14 +339,12 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._put(MastershipLost(dpid, name, self._admission.ahead(dpid), refused))
 
     def _pause(self, connection: Connection) -> None:
-        """Stop using the connection until the switch has answered a new claim."""
         dpid = Dpid(connection.id)
         if self._switches.pop(dpid, None):
             self._end_conversations(dpid)
         self._taken[dpid] = connection
 
     def _release(self, connection: Connection) -> None:
-        """Report that this controller is no longer the switch's holder. The connection stays open and is not used."""
         self._pause(connection)
         del self._taken[connection.id]
         self._discovery.switch_left(connection.id)
@@ -402,7 +398,6 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         return dpid
 
     def _admitted(self, connection: Connection) -> Dpid | None:
-        """Return the dpid of an admitted connection; None for other connections."""
         switch = self._switches.get(Dpid(connection.id))
         return Dpid(connection.id) if switch and switch.connection is connection else None
 
@@ -504,6 +499,6 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
 
 def _name(connection: Connection) -> str:
-    """Return the name of a switch: the name of its local port, which Open vSwitch names like the bridge."""
+    """Return the name of the switch's local port, which Open vSwitch names like the bridge."""
     local = connection.ports.get(ofp.OFPP_LOCAL)
     return local.name if local else f"{connection.id:016x}"

@@ -180,14 +180,12 @@ class Connection:
             self._events.send(ofp_event.EventOFPStateChange, state, self)
 
     def _end_if_silent(self) -> None:
-        """End the connection if its handshake takes longer than ``echo_misses`` echo intervals."""
         patience_s = self._config.echo_interval_s * self._config.echo_misses
         pause(patience_s)
         if self.id is None:
             self.refuse("silent", f"no OpenFlow handshake within {patience_s:g} s")
 
     def _send_echo_requests(self) -> None:
-        """Send echo requests, and end the connection when too many in a row remain without a reply."""
         while self._unanswered < self._config.echo_misses:
             self._unanswered += 1
             self.send_bytes(message(ofp.OFPT_ECHO_REQUEST))
@@ -219,7 +217,7 @@ class Connection:
                 self._charged_s += now - began if self._is_charged else 0.0
                 began = now
                 if self.backlog.exceeds() or (self._charged_s > TURN_S and self._exceeds_share()):
-                    self._hold()
+                    self._pause_reading()
                 elif spent_s > TURN_S:
                     pause()
                 else:
@@ -236,10 +234,8 @@ class Connection:
         self._charged_at = now
         return self._charged_s > TURN_S
 
-    def _hold(self) -> None:
-        """Pause reading from the peer until its share is restored and the control loop has processed its messages.
-
-        TCP then makes the peer wait with further bytes."""
+    def _pause_reading(self) -> None:
+        """Pause reading from the peer until its share is restored and the control loop has processed its messages."""
         began = time.monotonic()
         pause(self._charged_s / SHARE)
         while self.backlog.exceeds(0.5) and not self._ended:
@@ -255,14 +251,13 @@ class Connection:
         if frame.kind == ofp.OFPT_ECHO_REQUEST:
             self.send_bytes(message(ofp.OFPT_ECHO_REPLY, frame.body, frame.xid))
         elif self.id is not None:
-            self._hand_on(frame)
+            self._call_handlers(frame)
         elif answer := self._handshake.take(frame):
             self.send_bytes(answer)
         elif self._handshake.done:
             self._begin_use(bytes(self._handshake.ports))
 
     def _begin_use(self, descs: bytes) -> None:
-        """Check the limits, and notify the app of the connection. ``descs``: descriptions of the switch's ports."""
         dpid = self._handshake.dpid
         if self._config.dpid_in_certificate and f"{dpid:#x}" not in self._transport.names():
             self.refuse("other_certificate", f"its certificate does not name its dpid, {dpid:#x}")
@@ -291,8 +286,7 @@ class Connection:
             return False
         return True
 
-    def _hand_on(self, frame: Frame) -> None:
-        """Pass the message to the app's handlers for its type."""
+    def _call_handlers(self, frame: Frame) -> None:
         if frame.version != VERSION:
             raise Malformed(f"a message has version {frame.version}, but {VERSION} was agreed on")
         kind = EVENTS.get(frame.kind)

@@ -79,7 +79,6 @@ class _Port:
     sent_at: float = -math.inf
     """Monotonic time at which the latest probe was sent."""
     taken_at: float = 0.0
-    """Time from which on this southbound has sent the port's probes."""
     fresh: dict[int, float] = field(default_factory=dict)
     """Times at which the latest probes were sent, by number of the probe."""
     peer: PortRef | None = None
@@ -87,9 +86,7 @@ class _Port:
     announced: bool = False
     """Whether ``LinkSeen`` was sent for the link to ``peer``."""
     heard_at: float = 0.0
-    """Time at which a probe of this port last arrived."""
     unanswered: int = 0
-    """Number of probes sent since the last arrival."""
     missed_at: float = 0.0
     """Time at which ``unanswered`` reached ``MISSES``."""
 
@@ -240,7 +237,6 @@ class Discovery:
         return probes
 
     def _take_due(self, dpid: Dpid, now: float) -> _Port | None:
-        """Return the next port of this switch whose probe is due."""
         due = self._due[dpid]
         while due and due[0][0] <= now:
             _, turn, port = heapq.heappop(due)
@@ -280,7 +276,7 @@ class Discovery:
             port.gap_s = 2 * gap_s
             return now + gap_s
         port.gap_s = None
-        return _slot(port.at, now, interval_s)
+        return _next_slot(port.at, now, interval_s)
 
     def _restart(self, port: _Port) -> None:
         """Probe the port as if it had just come up, but not sooner than ``FIRST_GAP_S`` after its last probe."""
@@ -333,11 +329,10 @@ class Discovery:
     def alive(self, dpid: Dpid) -> None:
         """Record that a message of the switch has arrived."""
         if dpid in self._alive:
-            self._speaks(dpid, self._alive)
+            self._record_message(dpid, self._alive)
             self._spoke.add(dpid)
 
-    def _speaks(self, dpid: Dpid, alive: dict[Dpid, float]) -> None:
-        """Set the time of the latest message of a switch in ``alive``."""
+    def _record_message(self, dpid: Dpid, alive: dict[Dpid, float]) -> None:
         if self._listened > alive.get(dpid, math.inf) + self._timeout / 2:
             self._resumed[dpid] = self._listened
         alive[dpid] = self._listened
@@ -446,7 +441,7 @@ class Discovery:
         Another southbound received the probes, or this one did and did not recognise them."""
         changes: list[LinkLost | LinkSeen] = []
         for dpid in {*report.alive, *(probe.dst.dpid for probe in report.probes)} - self._alive.keys():
-            self._speaks(dpid, self._alive_elsewhere)
+            self._record_message(dpid, self._alive_elsewhere)
         for src, dst, counter in report.probes:
             port = self._ports.get(src)
             if port and self._is_fresh(port, counter):
@@ -476,11 +471,11 @@ class Discovery:
         return refused
 
 
-def _slot(at: PortRef, now: float, interval_s: float) -> float:
+def _next_slot(at: PortRef, now: float, interval_s: float) -> float:
     """Return the next time after ``now`` at which the port is probed, at most one interval later.
 
-    Times are multiples of the slot. All ports of a block share a slot, because writing to a further switch costs more
-    than a further probe in the same write."""
+    Times are multiples of the slot. All ports of a block share a slot, because writing to a further switch costs
+    more than a further probe in the same write."""
     slot_s = min(SLOT_S, interval_s / 4)
     slots = math.ceil(interval_s / slot_s - 1e-6)
     mine = int(phase(at.dpid) * slots) + at.port // BLOCK

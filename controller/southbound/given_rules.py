@@ -51,24 +51,18 @@ entries are kept."""
 
 
 class _Size(NamedTuple):
-    """Bytes allowed for the controller's flow entries, and for its groups, on a switch."""
-
     flows: int
     groups: int
 
 
 @dataclass(slots=True)
 class _Switch:
-    """Entries of a connected switch."""
-
     is_read: bool = False
-    """Whether the rules have been read."""
     flows: dict[FlowKey, None] = field(default_factory=dict)
     """Keys of the entries that the switch may hold."""
     groups: dict[int, int] = field(default_factory=dict)
     """Bytes allowed for each group that the switch may hold. Deleted groups stay until the rules are read again."""
     deleting: dict[FlowKey, RuleMod] = field(default_factory=dict)
-    """Deletions that are not confirmed, by key of the entry."""
     since: list[RuleMod] | None = None
     """Changes sent since the rules were requested; None while no request is open."""
 
@@ -83,7 +77,6 @@ class _Switch:
                 self.groups[mod.rule.group_id] = _group_bytes(mod.rule)
 
     def size(self, flows: int) -> _Size:
-        """Return the size of this number of flow entries, and of all groups."""
         return _Size(flows * ENTRY_BYTES, sum(self.groups.values()))
 
 
@@ -180,7 +173,6 @@ class GivenRules:
         return False
 
     def _expected(self, dpid: Dpid, kind: int) -> int | None:
-        """Return the number of bytes that a reply of the switch may have; None for any number."""
         if kind in BYTES_PER_PORT:
             return BYTES_PER_PORT[kind] * self._ports(dpid)
         if kind not in (ofp.OFPMP_FLOW, ofp.OFPMP_GROUP_DESC):

@@ -32,24 +32,18 @@ class _Stage:
     late_at: float
     """Time at which the results so far are reported."""
     missing: set[Dpid]
-    """Switches without a result."""
     results: dict[Dpid, SwitchResult] = field(default_factory=dict)
     """Results that were not reported yet."""
     late: bool = False
-    """Whether a report without all switches was sent."""
 
 
 @dataclass(slots=True)
 class _OnSwitch:
-    """State of one stage on one switch."""
-
     stage: _Stage
     mods: dict[int, RuleMod] = field(default_factory=dict)
     """Sent changes that were not refused, by transaction id."""
     rejected: list[tuple[RuleMod, str]] = field(default_factory=list)
-    """Refused changes with the reasons."""
     barrier: int | None = None
-    """Transaction id of the barrier; None until the barrier is sent."""
     deadline: float = inf
     """Time at which the barrier is abandoned; set by the first ``expire`` after the barrier was sent."""
 

@@ -154,12 +154,8 @@ LASTING = 1
 
 @dataclass(slots=True, eq=False)
 class _Switch:
-    """Port changes of one switch."""
-
     ends_at: float
-    """End of the current period in monotonic seconds."""
     count: int = 0
-    """Number of changes passed on since the period began."""
     held: dict[PortNo, PortChanged] = field(default_factory=dict)
     """Delayed changes: the latest change of each port, in the order in which the ports first changed."""
     periods: int = 0

@@ -60,7 +60,6 @@ class LocalRepair(Requests):
         self._since: float | None = None
         """Time at which the link broke; None while there is a link."""
         self._changed: dict[Dpid, float] = {}
-        """Time of the latest change of a port, by switch."""
         self._groups: dict[Dpid, Groups] = {}
         """Groups of each switch, as they were when first read after the link broke."""
         self._narrowed: dict[Dpid, Groups] = {}
@@ -72,7 +71,7 @@ class LocalRepair(Requests):
         """Begin local repair, because the link to the control loop is broken."""
         if self._since is None:
             self._since = now
-            self._look(now)
+            self._request_and_send(now)
 
     def linked(self) -> None:
         """End local repair: a control loop is linked, and reads all rules."""
@@ -84,7 +83,7 @@ class LocalRepair(Requests):
 
     def port_changed(self, dpid: Dpid, now: float) -> None:
         self._changed[dpid] = now
-        self._look(now)
+        self._request_and_send(now)
 
     def switch_left(self, dpid: Dpid) -> None:
         """Forget the groups of a switch, because its connection has ended, or another holder may change them."""
@@ -97,14 +96,13 @@ class LocalRepair(Requests):
     def tick(self, now: float) -> None:
         for dpid in [dpid for dpid, asked in self._asked.items() if asked.until <= now]:
             del self._asked[dpid]
-        self._look(now)
+        self._request_and_send(now)
 
     def _send_to(self, dpid: Dpid, /, *messages: bytes) -> list[int]:
         connection = self._switches.connection(dpid)
         return connection.send(*messages) if connection else []
 
     def _read(self, dpid: Dpid, now: float) -> None:
-        """Request the groups of a switch, unless they are known or requested."""
         if dpid not in self._groups and dpid not in self._asked and self._switches.connection(dpid):
             requests = {ofp.OFPMP_GROUP_DESC: encode.all_request(ofp.OFPMP_GROUP_DESC)}
             self.ask(dpid, requests, now, now + READ_S, lambda _, size: size <= MOST_BYTES)
@@ -113,12 +111,11 @@ class LocalRepair(Requests):
         del self._asked[dpid]
         self._groups[dpid] = {group.group_id: group for part in asked.of(ofp.OFPMP_GROUP_DESC) for group in part}
         if not self._asked:  # otherwise the next tick looks at all replies together
-            self._look(asked.at)
+            self._request_and_send(asked.at)
 
     # ---- repair
 
-    def _look(self, now: float) -> None:
-        """Request the groups that are needed, and send the changes that follow from those that are known."""
+    def _request_and_send(self, now: float) -> None:
         if self._since is None:
             return
         into: defaultdict[Dpid, list[PortRef]] = defaultdict(list)
@@ -131,7 +128,7 @@ class LocalRepair(Requests):
         while waiting:
             dpid = waiting.pop()
             self._read(dpid, now)
-            for group_id in self._without_way(dpid, useless[dpid]):
+            for group_id in self._groups_without_next_hop(dpid, useless[dpid]):
                 if group_id in ours and (dpid, group_id) not in seen:
                     seen.add((dpid, group_id))
                     for at in into[dpid]:
@@ -139,9 +136,9 @@ class LocalRepair(Requests):
                         waiting.append(at.dpid)
         for dpid in useless.keys() | self._narrowed.keys():
             if self._switches.is_master(dpid) and dpid in self._groups:
-                self._change(dpid, useless[dpid])
+                self._send_narrowed(dpid, useless[dpid])
 
-    def _without_way(self, dpid: Dpid, useless: Mapping[int, set[PortNo]]) -> frozenset[int]:
+    def _groups_without_next_hop(self, dpid: Dpid, useless: Mapping[int, set[PortNo]]) -> frozenset[int]:
         """Return the groups without a usable next hop; for a disconnected switch, those known last.
 
         ``useless``: ports behind which the destination cannot be reached, by group."""
@@ -160,10 +157,11 @@ class LocalRepair(Requests):
         port = connection.ports.get(bucket.watch_port) if connection and bucket.watch_port is not None else None
         return bucket.watch_port is None or bool(port and port.up and port.number not in useless)
 
-    def _change(self, dpid: Dpid, useless: Mapping[int, set[PortNo]]) -> None:
-        """Send groups without their useless next hops. A group that would become empty is not changed.
+    def _send_narrowed(self, dpid: Dpid, useless: Mapping[int, set[PortNo]]) -> None:
+        """Send groups without their useless next hops.
 
-        A path group always keeps its last bucket, which sends to the group of all next hops."""
+        A group that would become empty is not changed. A path group always keeps its last bucket, which sends to the
+        group of all next hops."""
         groups, before = self._groups[dpid], self._narrowed.get(dpid, NO_GROUPS)
         wanted: dict[int, GroupRule] = {}
         for group in groups.values():

@@ -177,7 +177,7 @@ class Requests(ABC):
         self._asked.pop(dpid, None)
 
     def _refused(self, dpid: Dpid, kind: int) -> None:  # noqa: B027
-        """Record that the switch refuses requests of this kind. Subclasses may override this method."""
+        """Record that the switch refuses requests of this kind; subclasses may override this method."""
 
     @abstractmethod
     def _finish(self, dpid: Dpid, asked: Gathered) -> None:

@@ -251,8 +251,8 @@ def _remember(entry: bytes) -> FlowRule | None:
 def _flow_rule(entry: bytes) -> FlowRule | None:
     """Return the rule in an entry; None if the entry is foreign or a ``FlowRule`` cannot express it.
 
-    ``entry``: bytes of the entry without length, duration and counters, as ``flow_stats`` joins them. Foreign entries
-    are checked for errors too."""
+    ``entry``: bytes of the entry without length, duration and counters, as ``flow_stats`` joins them. Foreign
+    entries are checked for errors too."""
     priority, idle_timeout, hard_timeout, _, cookie = _FLOW_ID.unpack_from(entry, 1)
     fields, at = match_fields(entry, 1 + _FLOW_ID.size, len(entry))
     match = match_of(fields)
@@ -465,7 +465,9 @@ def _prefix(value: bytes, mask: bytes | None) -> Prefix | None:
 
 @lru_cache(maxsize=1 << 14)
 def _address(value: bytes, length: int) -> Prefix:
-    """Return a prefix. Equal prefixes are the same object, because many rules have few different addresses."""
+    """Return a prefix.
+
+    Equal prefixes are the same object, because many rules have few different addresses."""
     return Prefix(str(IPv4Address(value)), length)
 
 

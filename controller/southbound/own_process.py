@@ -72,7 +72,7 @@ def run(
     """Run the southbound until the parent stops it. Main function of the process."""
     logging()
     outbox = Outbox()
-    pipe = _Pipe(socket.socket(fileno=connection.fileno()), outbox)
+    pipe = _ParentConnection(socket.socket(fileno=connection.fileno()), outbox)
     uplink = Uplink(pipe.write, outbox, partial(spawn, outbox), pause)
     asked = AskedHolding(pipe.write)
     tls = TlsContext("openflow", config.openflow.tls_files)
@@ -109,8 +109,8 @@ def run(
         connection.send(CannotListen(str(error)))
 
 
-class _Pipe:
-    """Connection to the parent that waits in the hub. Messages are pickled, as by ``multiprocessing.connection``."""
+class _ParentConnection:
+    """Connection to the parent that waits in the hub; messages are pickled, as by ``multiprocessing.connection``."""
 
     def __init__(self, sock: socket.socket, outbox: Outbox) -> None:
         self._socket = HubSocket(green_socket(sock))
@@ -119,7 +119,6 @@ class _Pipe:
         self._drains = False
 
     def write(self, message: object) -> None:
-        """Queue a message; never waits."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         self._unsent += _SIZE.pack(len(data)) + data
         if not self._drains:
@@ -137,7 +136,6 @@ class _Pipe:
         self._drains = False
 
     def read(self, received: Callable[[Any], None]) -> None:
-        """Pass every message to ``received``, until the parent ends."""
         data = bytearray()
         while chunk := self._receive():
             data += chunk

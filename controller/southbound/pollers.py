@@ -47,7 +47,6 @@ class _Polled:
     next_at: float
     """Due time of the next regular poll."""
     due: float = 0.0
-    """Due time of the latest poll."""
     waited: int = 0
     """Number of intervals that have begun since the latest poll."""
     halfway_at: float = math.inf
@@ -55,7 +54,6 @@ class _Polled:
     meters: bool = True
     """Whether the meters are read; False once the switch has refused this."""
     polls: int = 0
-    """Number of polls so far."""
 
 
 class CounterPoller(Requests):
@@ -121,11 +119,10 @@ class CounterPoller(Requests):
         polled.polls += 1
 
     def _refused(self, dpid: Dpid, kind: int) -> None:
-        """Remember that the switch refuses requests for meters. It may still answer the other requests."""
+        """Remember that the switch refuses requests for meters; it may still answer the other requests."""
         self._switches[dpid].meters &= kind != ofp.OFPMP_METER
 
     def _finish(self, dpid: Dpid, asked: Gathered) -> None:
-        """Report the counters of a poll that is complete or abandoned."""
         del self._asked[dpid]
         ports: dict[PortNo, PortCount] = {}
         for part in asked.of(ofp.OFPMP_PORT_STATS):
@@ -195,7 +192,6 @@ class LearningPoller(Requests):
 
 
 def _rule_counts(asked: Gathered) -> dict[FlowKey, RuleCount]:
-    """Return the counters of the rules in the replies, without foreign rules."""
     return {
         count.rule.key: RuleCount(count.bytes, count.packets)
         for part in asked.of(ofp.OFPMP_FLOW)
@@ -236,11 +232,8 @@ class _Tables:
     limits_at: float
     """Time from which on the next poll also reads the limits."""
     refused: set[int] = field(default_factory=set)
-    """Kinds of requests that the switch refuses."""
     entries: Mapping[AnyTable, int] = field(default_factory=dict)
-    """Number of entries in each table, as last read."""
     limits: Mapping[AnyTable, int] = field(default_factory=dict)
-    """Capacity of each table, as last read."""
 
     @property
     def has_little_room(self) -> bool:

@@ -96,7 +96,7 @@ def run_hub(
 
 
 class _NoServer:
-    """Server that does nothing. The framework starts it in place of its own, and ``Listener`` accepts the switches."""
+    """Server that does nothing, which the framework starts in place of its own; ``Listener`` accepts the switches."""
 
     def __call__(self) -> None: ...
 
@@ -207,7 +207,7 @@ class Listener:
                 self._limits,
                 self._outbox,
             )
-            self._make_room()
+            self._end_oldest_handshake()
             refused = self._limits.connect(connection.address)
             if refused:
                 pause()  # lets the connection that was just ended free its place
@@ -227,8 +227,7 @@ class Listener:
             self._limits.leave(connection.address, dpid, len(connection.ports))
             self._in_handshake.pop(connection, None)
 
-    def _make_room(self) -> None:
-        """End the oldest handshake of the address with the most handshakes, if there are too many handshakes."""
+    def _end_oldest_handshake(self) -> None:
         for connection in [connection for connection in self._in_handshake if connection.id is not None]:
             del self._in_handshake[connection]
         most = min(MAX_HANDSHAKES, self._openflow.max_connections // 2)
@@ -247,7 +246,6 @@ class Listener:
             log.warning("connection refused", peer=connection.peer, reason=reason, why=why, **switch)
 
     def _report(self) -> None:
-        """Log every ``LOG_S`` seconds the number of refusals without a line, and of ignored messages."""
         while True:
             if self._logged > LOG_LINES:
                 log.warning("more connections refused", count=self._logged - LOG_LINES)

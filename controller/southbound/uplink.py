@@ -70,7 +70,6 @@ class Uplink:
             self._later(self._flush)
 
     def _flush(self) -> None:
-        """Send the messages that may be sent now."""
         self._flushes = False
         while self._session is not None and self._waiting and len(self._sent) < MOST_AHEAD:
             most = min(MOST_TOGETHER, MOST_AHEAD - len(self._sent))

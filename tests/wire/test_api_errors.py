@@ -253,7 +253,7 @@ def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
             raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "what grpcio 1.85.1 ends with")
 
     async def waits() -> None:
-        await server._stopped([Ended()])  # type: ignore[list-item]
+        await server._wait_for_stop([Ended()])  # type: ignore[list-item]
 
     server = ApiServer(ApiConfig(), StatusBoard(), lambda _: None, TOKENS)
     with pytest.raises(UnicodeDecodeError):
