@@ -288,8 +288,8 @@ def _measured(found: JobAnalysis) -> str:
     said = [] if predicted is not None else [f"No efficiency is predicted: {found.withheld}."]
     if measured is None and found.awaits_iterations:
         said.append(
-            "No efficiency is measured yet: the job has reported no iteration that began on its present routes and "
-            "with the bytes for which they are planned."
+            "No efficiency is measured yet: the job has reported no iteration that began after the last change of its "
+            "routes or planned bytes."
         )
     elif measured is not None:
         said.append(_compared(found, measured, predicted))

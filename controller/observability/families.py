@@ -95,8 +95,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_member_refused_total",
-        "Claims and writes of the member that switches refused because another controller is their master, since this "
-        "leader started; no series at standbys and without etcd.",
+        "Refusals of the member's claims and writes by switches whose master is another controller, since this leader "
+        "started; no series at standbys and without etcd.",
         samples.member_refused,
         ("member",),
     ),

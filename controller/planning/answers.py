@@ -200,7 +200,7 @@ def solved(
     decision = planned.decision
     assert decision
     if of_now:
-        decision = replace(decision, reason=f"for what jobs send now: {decision.reason}")
+        decision = replace(decision, reason=f"planned for what jobs send now: {decision.reason}")
     adopted = decision.adopt and decision.moving
     left = goal if goal and (goal.blocked or (adopted and goal.moves)) else None
     planned = replace(planned, decision=decision, goal=left.left if left else None, for_now=of_now is not None)

@@ -194,8 +194,8 @@ def test_hosts_are_not_blamed_for_single_slow_iterations(usual: float | None, ex
 def test_an_efficiency_that_is_not_measured_yet_is_awaited_in_words() -> None:
     found = replace(FINE, demand=CONFIRMED, awaits_iterations=True)
     awaited = (
-        "No efficiency is measured yet: the job has reported no iteration that began on its present routes and with "
-        "the bytes for which they are planned."
+        "No efficiency is measured yet: the job has reported no iteration that began after the last change of its "
+        "routes or planned bytes."
     )
     assert said(found)[-1] == awaited
     assert explain_message(found).awaits_iterations

@@ -605,7 +605,7 @@ def test_routes_for_the_present_pattern_are_taken_where_routes_for_all_hold_it_b
         assert problem.in_force == {f.id for f in problem.flows}, "also of the flows that send nothing now"
         assert planned.decision
         said = planned.decision.reason.startswith(
-            "for what jobs send now: worst slowdown falls from 2.00 to 1.00 (50.0%)"
+            "planned for what jobs send now: worst slowdown falls from 2.00 to 1.00 (50.0%)"
         )
         assert said == (phase == 1), "the plan for both is the best one for the other"
         again, planned = cycle(problem, phase)
