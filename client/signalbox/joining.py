@@ -86,8 +86,7 @@ def join(
       every two seconds if the job announces ``reports_connections``. Default: the connections of this process.
     - ``take_over``: whether to end another registration that has the job's id, such as that of an earlier run that was
       killed. If false, the job is registered when that registration's lease has run out. Default: whether
-      SIGNALBOX_TAKE_OVER is 1. ``signalbox run`` sets it to 1, so that the program can replace the registration that
-      ``signalbox run`` has made.
+      SIGNALBOX_TAKE_OVER is 1, as ``signalbox run`` sets it.
     - ``strict``: whether to wait up to 30 s for the controller's answer, and to raise errors of the announcement. These
       are ``InvalidInput`` with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable``, and the other errors
       of ``Client.register_job``."""

@@ -164,14 +164,14 @@ def _command(what: str, lines: Callable[[], Lines], text: str) -> None:
     commands.command(what, cls=AskingCommand, help=text)(command)
 
 
-_command("jobs", JobLines, "Print all jobs, then those that change or end; with --json one object per message.")
+_command("jobs", JobLines, "Print all jobs, then those that change or end.")
 _command(
     "fabric", FabricLines, "Print switches, links, hosts and what is down, then each change; rates only with --json."
 )
 _command(
     "alarms",
     lambda: alarm_lines,
-    "Print all alarms, then those that are raised or end; with --json one object per message.",
+    "Print all alarms, then those that are raised or end.",
 )
 _command(
     "plan", lambda: plan_lines, "Print the newest plan in a line, then each that follows; routes only with --json."
