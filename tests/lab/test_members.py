@@ -32,6 +32,7 @@ from tests.support.wire.etcd import EtcdProcess, running_etcd
 
 LEAVES, SPINES, HOSTS = 4, 2, 1
 HOLD_S = 120.0
+LEASE_S = 3
 
 
 def member(folder: Path, name: str, etcd: str, authority: Authority) -> ControllerProcess:
@@ -43,7 +44,7 @@ def member(folder: Path, name: str, etcd: str, authority: Authority) -> Controll
     settings: Settings = {
         "openflow": files,
         "members": {**api, **files},
-        "etcd": {"lease_s": 3, **files},
+        "etcd": {"lease_s": LEASE_S, **files},
         "discovery": {"edge_after_s": 1.0},
         "fabric": {"link_bps": 5e6, "host_link_bps": 5e6},
     }
@@ -75,6 +76,11 @@ class Pair:
         names = {target(self.one): "one", target(self.two): "two"}
         return {switch: names[whose] for switch, whose in masters(self.lab).items()}
 
+    def holders(self) -> dict[str, str]:
+        """Return the name of the member that the leader knows as the holder of each switch."""
+        found = {switch.dpid: switch.holder for switch in self.client.get_fabric().switches}
+        return {switch.name: found.get(switch.dpid, "") for switch in self.lab.switches}
+
     def groups(self, switch: str) -> list[str]:
         found = run("ovs-ofctl", "-O", "OpenFlow13", "dump-groups", self.lab.bridge(switch)).splitlines()
         return sorted(line.strip() for line in found if "type=select" in line)
@@ -87,6 +93,8 @@ class Pair:
         if self.roles() != Counter(masters):
             return False
         names = self.masters()
+        if self.holders() != names:
+            return False
         holders = {Dpid(switch.dpid): Holder(names[switch.name], "") for switch in self.lab.switches}
         members = frozenset(Holder(name, "") for name in ("one", "two"))
         return not assign(Site(members, dict.fromkeys(holders, members), holders))

@@ -10,7 +10,8 @@ from controller.tables.rules import ecmp_group_id
 from mininet_topos.lab.running_fabric import settled
 from signalbox.client import Client
 from signalbox.errors import Unavailable
-from tests.lab.test_members import LEAVES, SPINES, Pair, pair
+from signalbox.mapping import seconds
+from tests.lab.test_members import LEASE_S, LEAVES, SPINES, Pair, pair
 from tests.support.lab.fabric import pinned, ring, routes
 from tests.support.lab.pings import assert_pings
 
@@ -72,7 +73,8 @@ def test_a_cable_between_switches_of_two_members_is_repaired_without_etcd(runnin
     running.wait_settled()
     now = client.get_status()
     assert (now.pins, now.moved_flows_total) == (before.pins, before.moved_flows_total), "nothing is planned anew"
-    assert running.masters() == held
+    assert running.masters() == running.holders() == held
+    assert all(seconds(one.last_seen_age) > LEASE_S for one in client.list_members())
     running.etcd.start()
     wait_as_before(running, groups)
     assert running.masters() == held
