@@ -163,7 +163,10 @@ class EtcdMembership:
         try:
             reply = self._etcd.transaction([self._fence], operations)
         except EtcdError as error:
-            what = f"the change cannot be saved ({error}), so it is not in effect; repeat it once etcd accepts changes"
+            effect = "may not be" if error.is_late else "is not"
+            what = (
+                f"the change cannot be saved ({error}), so it {effect} in effect; repeat it once etcd accepts changes"
+            )
             raise Unavailable(what, self._lease_s) from None
         if not reply.succeeded:
             raise Unavailable("another controller has claimed the state", 0.0)
