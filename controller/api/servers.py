@@ -73,8 +73,8 @@ class Servers(ABC):
 
     def _run(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(self._serve())
+            self._loop.run_until_complete(self._serve())
+            self._loop.run_until_complete(_end_tasks())
         except BaseException as error:
             if isinstance(error, OSError) and not self._bound.done():
                 self._bound.set_exception(error)
@@ -140,6 +140,15 @@ class Servers(ABC):
             task.result()
         if ended & done and stopping not in done:
             raise RuntimeError("gRPC's server has ended by itself")
+
+
+async def _end_tasks() -> None:
+    """Cancel all tasks, and wait for them up to ``STOP_S``: gRPC may never end a call over a broken connection."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=STOP_S)
 
 
 async def _summaries() -> None:

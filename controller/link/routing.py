@@ -137,12 +137,6 @@ class Router:
         """Function that a thread calls when ``in_reach`` has changed. It must not wait."""
 
     @property
-    def linked(self) -> frozenset[str]:
-        """Members whose southbounds are linked, as in ``End.member``."""
-        with self._lock:
-            return frozenset(end.member for end in self._ends)
-
-    @property
     def holders(self) -> dict[Dpid, str]:
         """Member that each switch has confirmed as its OpenFlow master, as in ``End.member``."""
         with self._lock:

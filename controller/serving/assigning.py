@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
@@ -20,7 +20,7 @@ from controller.fabric.messages import SwitchesInReach
 from controller.fabric.topology import Dpid
 from controller.log_limit import LimitedLog
 from controller.store.assignment import MOST_MOVES, Holder, Site, assign
-from controller.store.members import Members
+from controller.store.members import Member, Members
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
@@ -62,7 +62,8 @@ class Connections:
     began: float
     """Time at which this leader started. Holders that have not reported yet are given time from then on."""
     _living: dict[Holder, float] = field(default_factory=dict)
-    _reported: dict[Holder, float] = field(default_factory=dict)
+    _linked: dict[Holder, float] = field(default_factory=dict)
+    """Time at which each member with a lease was last linked; before its first link, the time of the first check."""
     _seen: dict[Dpid, float] = field(default_factory=dict)
     _stayed: dict[Dpid, frozenset[Holder]] = field(default_factory=dict)
     """Members that have stayed connected to a switch since its holder lost it; none if the switch has restarted."""
@@ -83,9 +84,13 @@ class Connections:
             return frozenset(members)
         return frozenset({*members, *(one for one in reach if now < self._living.get(one, -inf) + BACK_S)})
 
+    def unlinked(self, members: Collection[Holder], reach: Reach, now: float) -> frozenset[Holder]:
+        """Return the members with a lease that have had no link for ``away_s``. ``members``: all with a lease."""
+        self._linked = {one: now if one in reach else self._linked.get(one, now) for one in members}
+        return frozenset(one for one, at in self._linked.items() if now >= at + self.away_s)
+
     def connected(self, reach: Reach, holders: Mapping[Dpid, Holder], now: float) -> dict[Dpid, set[Holder]]:
         """Return the members that count as connected to each switch."""
-        self._reported |= dict.fromkeys(reach, now)
         found: defaultdict[Dpid, set[Holder]] = defaultdict(set)
         for member, report in reach.items():
             for dpid in report.dpids:
@@ -104,7 +109,7 @@ class Connections:
     def _patient_until(self, dpid: Dpid, holder: Holder, report: SwitchesInReach | None) -> float:
         """Return the time until which the holder counts as connected, although its latest report lacks the switch."""
         if report is None:
-            return self._reported.get(holder, self.began) + self.away_s
+            return self._linked.get(holder, -inf) + self.away_s
         if dpid in report.silent:  # the switch has not restarted
             return -inf
         return self._seen.get(dpid, self.began) + (SAME_S if self._stayed[dpid] else BACK_S)
@@ -114,7 +119,8 @@ class Assigning:
     """Thread of the leader that assigns switches while the context lasts.
 
     ``reach``: returns the connections that members report. ``base``: see ``EtcdAssignments.write``. ``lease_s``:
-    duration of a member's lease in seconds. ``watch``: called at each check with the members and the time."""
+    duration of a member's lease in seconds. ``watch``: called at each check with the members, those without a link
+    (``Connections.unlinked``), and the time."""
 
     def __init__(
         self,
@@ -124,7 +130,7 @@ class Assigning:
         base: int,
         lease_s: float,
         racks: Mapping[Dpid, str],
-        watch: Callable[[Members, float], None] = lambda *_: None,
+        watch: Callable[[Members, Collection[Holder], float], None] = lambda *_: None,
     ) -> None:
         self._assignments = assignments
         self._members = members
@@ -158,19 +164,19 @@ class Assigning:
             self._wake.wait(LOOK_S)
             self._wake.clear()
             try:
-                self._watch(self._members(), time.monotonic())
-                if self._assignments.is_read:
-                    self.assign(time.monotonic())
+                self.assign(time.monotonic())
             except Exception as error:  # of etcd; or the channels are closed
                 limited_log.warning("switches cannot be assigned", why=str(error) or repr(error))
                 self._stopping.wait(LOOK_S)
 
     def assign(self, now: float) -> None:
         """Write the new holders of switches whose holder should change. Raises ``EtcdError``."""
-        members, holders = self._members(), self._assignments.holders()
-        reach = self._reach()
-        able = members.linkable()
-        live = self._connections.living([Holder(one.name, one.id) for one in able], reach, members.began, now)
+        members, reach = self._members(), self._reach()
+        self._watch(members, self._connections.unlinked(_holders(members.all), reach, now), now)
+        if not self._assignments.is_read:
+            return
+        holders = self._assignments.holders()
+        live = self._connections.living(_holders(members.linkable()), reach, members.began, now)
         connected = self._connections.connected(reach, holders, now)
         site = Site(live, connected, holders, members.draining, self._racks)
         if site == self._settled:
@@ -182,3 +188,7 @@ class Assigning:
             log.info("switches assigned", count=len(changes))
         elif now >= self._moves_at:
             self._settled = site
+
+
+def _holders(members: Iterable[Member]) -> list[Holder]:
+    return [Holder(one.name, one.id) for one in members]

@@ -95,7 +95,7 @@ class Member:
         reach = partial(_members_in_reach, router)
         newest, lease_s = (lambda: self.membership.newest), self.config.etcd.lease_s
         self.board.refused_members = router.refused
-        watch = MissingMembersWatch(lambda: router.linked, begun.put, lease_s + AWAY_S)
+        watch = MissingMembersWatch(begun.put)
         with Assigning(self.assignments, newest, reach, self.base(), lease_s, begun.racks, watch.look) as assigning:
             router.changed = self.membership.changed = assigning.look
             try:

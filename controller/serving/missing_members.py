@@ -1,13 +1,14 @@
 """Missing members: the leader finds members that have been absent for too long or have no link to it.
 
-In: the present and the absent members, and the links to their southbounds. Out: a message to the control loop, which
-raises the alarms, whenever missing members change. ``now`` is in monotonic seconds.
+In: the present and the absent members, and those without a link. Out: a message to the control loop, which raises the
+alarms, whenever missing members change. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from controller.store.assignment import Holder
 from controller.store.members import NONE_MISSING, Members, MissingMembers
 
 OVERDUE_S = 30.0
@@ -15,31 +16,22 @@ OVERDUE_S = 30.0
 
 
 class MissingMembersWatch:
-    """Detection of missing members by the leader.
+    """Detection of missing members by the leader. ``put``: tells the control loop which members are missing."""
 
-    ``linked``: returns the members with a link to the leader, as NAME/ID. ``link_s``: seconds for which a member may be
-    without a link."""
-
-    def __init__(
-        self, linked: Callable[[], Collection[str]], put: Callable[[MissingMembers], object], link_s: float
-    ) -> None:
-        self._linked = linked
+    def __init__(self, put: Callable[[MissingMembers], object]) -> None:
         self._put = put
-        self._link_s = link_s
         self._absent_at: dict[str, float] = {}
-        self._linked_at: dict[str, float] = {}
-        """Time at which each member was last linked, by its id; before its first link, the time of the first check."""
         self._published = NONE_MISSING
 
-    def look(self, members: Members, now: float) -> None:
-        """Tell the control loop which members are missing, if these have changed."""
-        linked = {member.rpartition("/")[2] for member in self._linked()}
+    def look(self, members: Members, unlinked: Collection[Holder], now: float) -> None:
+        """Tell the control loop which members are missing, if these have changed.
+
+        ``unlinked``: members that have had no link for too long."""
         self._absent_at = {name: self._absent_at.get(name, now) for name in members.absent}
-        self._linked_at = {one.id: now if one.id in linked else self._linked_at.get(one.id, now) for one in members.all}
         overdue = (name for name, since in self._absent_at.items() if now >= since + OVERDUE_S)
         missing = MissingMembers(
             {name: members.absent[name] for name in overdue if name not in members.draining},
-            frozenset(one.name for one in members.all if now >= self._linked_at[one.id] + self._link_s),
+            frozenset(one.name for one in unlinked),
         )
         if missing != self._published:
             self._published = missing

@@ -18,7 +18,7 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from controller.api import leader_link
+from controller.api import leader_link, servers
 from controller.api.files import ApiFiles, Certificates
 from controller.api.forwarding import Forwarder
 from controller.api.leader_link import MEMBER, METHOD, SERVICE, LeaderLink
@@ -317,10 +317,11 @@ def test_a_call_that_grpc_never_ends_is_replaced(
     assert calls == 2
 
 
-def test_a_new_leader_is_linked_although_the_link_to_the_former_one_does_not_end(
+def test_a_link_that_does_not_end_delays_neither_the_link_to_a_new_leader_nor_a_takeover(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stack: ExitStack
 ) -> None:
     monkeypatch.setattr(leader_link, "LIVES_S", 3600.0)
+    monkeypatch.setattr(servers, "STOP_S", 0.1)
     relayed, ended = LeaderLink._relay, threading.Event()
 
     async def relay(link: LeaderLink, _: Any) -> None:
@@ -334,8 +335,8 @@ def test_a_new_leader_is_linked_although_the_link_to_the_former_one_does_not_end
     monkeypatch.setattr(LeaderLink, "_relay", relay)
     leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     stack.enter_context(running_api(members=leader.port))
+    stack.callback(ended.set)  # only after the follower's API has stopped
     follower = start(stack, leader, "b")
-    stack.callback(ended.set)
     until(lambda: follower.process.link is to_former)
     monkeypatch.setattr(LeaderLink, "_relay", relayed)
     follower.members.all += (member("c", leader.port.address),)

@@ -191,6 +191,15 @@ def test_a_linked_member_without_any_connection_does_not_count_as_a_member_witho
     assert connections.connected(reach({ONE: [B]}, A), holders, 10.0 + SAME_S) == {ONE: {B}}
 
 
+def test_a_member_has_time_for_its_first_link_and_after_each_break() -> None:
+    connections, linked = Connections(LOST_S, LEASE_S / 2, began=0.0), reach({}, A, B)
+    assert connections.unlinked([A, B], reach({}, A), 10.0) == set()
+    assert connections.unlinked([A, B], reach({}, A), 10.0 + LOST_S) == {B}
+    assert connections.unlinked([A, B], linked, 20.0) == set()
+    assert connections.unlinked([A, B], reach({}, A), 20.0 + LOST_S - 0.1) == set()
+    assert connections.unlinked([A, C], reach({}, A), 20.0 + LOST_S) == set(), "B has no lease, and C is new"
+
+
 def test_a_member_that_drains_is_empty_after_a_while() -> None:
     leader = Leader(A, B)
     leader.reach = everywhere(40, A, B)
