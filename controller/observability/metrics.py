@@ -5,6 +5,7 @@ In: the ``StatusBoard``; the certificate, if TLS is configured. Out: ``/metrics`
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import socket
@@ -39,6 +40,8 @@ SILENT_S = 10.0
 """Seconds of silence after which a client is disconnected."""
 MOST_S = 30.0
 """Seconds after which a client that has not finished is disconnected."""
+LOOK_S = 0.5
+"""Seconds between two searches for such clients."""
 ACCEPT_PAUSE_S = 0.1
 
 _WHY = {
@@ -153,8 +156,9 @@ class _Server(ThreadingWSGIServer):
     def get_request(self) -> tuple[Any, Any]:
         try:
             return super().get_request()
-        except OSError:
-            time.sleep(ACCEPT_PAUSE_S)  # out of file descriptors: do not retry without a pause
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # the server does not stop
+                time.sleep(ACCEPT_PAUSE_S)  # out of file descriptors: do not retry without a pause
             raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
@@ -266,7 +270,7 @@ class MetricsServer:
             message = f"cannot listen on {host}:{port}: {error.strerror or error}"
             raise InvalidInput.of("metrics", message) from None
         server.set_app(self._application(server.mark_requested))
-        thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+        thread = Thread(target=server.serve_forever, args=(LOOK_S,), name="metrics", daemon=True)
         thread.start()
         self._running = server, thread
         return server.server_port
@@ -298,6 +302,7 @@ class MetricsServer:
         if self._running:
             server, thread = self._running
             self._running = None
+            server.socket.shutdown(socket.SHUT_RDWR)  # ends the thread's wait for clients
             server.shutdown()
             server.server_close()
             thread.join()

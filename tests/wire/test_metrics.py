@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 from benchmarks.monitoring import alertmanager, dashboard_expressions, get, prometheus, receiver
 from controller.config import MetricsConfig
 from controller.fabric.topology import Dpid
+from controller.observability import metrics
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
 from controller.store.assignment import Holder
@@ -71,7 +72,10 @@ def test_a_port_that_is_taken_is_an_error_that_names_it(board: StatusBoard) -> N
             MetricsServer(MetricsConfig(port=port), board).start()
 
 
-def test_stopping_frees_the_port_and_may_be_done_twice(board: StatusBoard) -> None:
+def test_stopping_frees_the_port_at_once_and_may_be_done_twice(
+    monkeypatch: pytest.MonkeyPatch, board: StatusBoard
+) -> None:
+    monkeypatch.setattr(metrics, "LOOK_S", 3600.0)
     with serving(board) as (server, port):
         server.stop()
     with serving(board, port=port) as (_, again):
