@@ -90,7 +90,9 @@ class Plan:
     """Worst slowdown under ECMP; None when there were no draws."""
     times: PlanTimes
     cut_short: bool = False
-    """Whether the time limit ended a search; a faster machine might then find a better plan."""
+    """Whether the time limit ended a search; a faster machine might then find a better plan.
+
+    False for a plan that is optimal and moves nothing."""
     slowdowns_proven_listed: int = 0
     """Number of slowdowns, counted from the worst on, that are proven optimal over the candidate paths.
 

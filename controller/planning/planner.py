@@ -189,7 +189,7 @@ def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Draft
     if isinstance(answer, NoPlan):
         return answer
     checked = time.perf_counter()
-    answer = replace(answer, cut_short=cut_short)
+    answer = replace(answer, cut_short=cut_short and (answer.certificate != "optimal" or answer.moves > 0))
     times = replace(times, check_ms=1000 * (checked - solved))
     if not limits.ecmp_draws:
         return replace(answer, times=times)

@@ -154,7 +154,9 @@ class _Stages:
         """Give flows shares on few paths, from the best candidate on, in a fixed share of the time."""
         if self._reached or self._limits.max_moves is not None or not self._limits.allows("shares", 0.0):
             return
-        routes = shared(self._problem, self._best.routes, self.proven[0], self._limits.part(_SHARES_SHARE))
+        limits = self._limits.part(_SHARES_SHARE)
+        routes = shared(self._problem, self._best.routes, self.proven[0], limits)
+        limits.allows("the rest of shares", 0.0)
         self.found += [draft(self._problem, "lp", routes)] if routes else []
 
     def fluid(self) -> None:

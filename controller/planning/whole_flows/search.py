@@ -159,6 +159,7 @@ def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: Slowdo
     except Exception:
         log.exception("local search failed; using the candidates of other solvers", generation=problem.generation)
         return []
+    limits.allows("the rest of local search", 0.0)
     return [] if routes == kept.routes else [draft(problem, "local-search", routes)]
 
 

@@ -502,8 +502,9 @@ def test_what_has_not_changed_is_not_planned_again(calls: list[int]) -> None:
 
 
 def test_a_plan_that_was_cut_short_is_tried_a_few_times(calls: list[int]) -> None:
+    """The plan is optimal, but there is no time to look for one with fewer moves."""
     answers, limits = Answers(), PlanLimits(time_limit_s=1e-9)
-    snapshot = snapshot_of(PROBLEM, 0)
+    snapshot = snapshot_of(on_paths(PROBLEM), 0)
     for generation in range(1, TRIES + 3):
         found = asked(answers, SolvePlan(replace(snapshot, generation=generation), limits)).answer
         assert isinstance(found, Plan)

@@ -298,6 +298,27 @@ def test_a_search_that_ends_at_its_own_earlier_limit_is_cut_short(
     assert planned(crowded, replace(EXACT, deterministic=False, until=1.0)).cut_short
 
 
+@pytest.mark.parametrize(("ends_at", "cut_short"), [(0.5, False), (0.9, True)])
+def test_a_stage_that_ends_at_the_end_of_its_share_is_cut_short(
+    crowded: Problem, monkeypatch: pytest.MonkeyPatch, ends_at: float, cut_short: bool
+) -> None:
+    """Shares on few paths have 85 % of the time; without the other searches they decide."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(split_search, "shared", lambda *_: now.__setitem__(0, ends_at))
+    monkeypatch.setattr(split_search, "search_part", lambda *_: None)
+    monkeypatch.setattr(exact, "solve", lambda *_: None)
+    answer = planned(crowded, replace(EXACT, deterministic=False, until=1.0))
+    assert (answer.max_slowdown, answer.cut_short) == (1.5, cut_short)
+
+
+def test_a_plan_that_is_proven_without_moves_is_not_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    crossing = problem_of(leaf_spine(2, 2), [flow("a", (1, h), (2, h), RATE) for h in (1, 2)])
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    assert not planned(crossing, replace(EXACT, deterministic=False, until=0.0)).cut_short
+
+
 # ---- part by part
 
 
