@@ -81,13 +81,13 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None
     Return None when no flow crosses the fabric, or when the leaves of a part have no common link."""
     numbers = problem.numbers
     whole = bool((numbers.most == 1).all()) or bounds.integer <= bounds.fluid * (1 + SLOWDOWN_TOLERANCE)
-    routed, name = [], "edge-coloring"
+    routed, name, running = [], "edge-coloring", _running_links(problem)
     for flows, common, floor in _each_part(problem, bounds, at_once=whole):
         if common is None:
             return None
         cut = _cut_where_it_gains(numbers, flows, common, floor)
         name = name if cut is None else "interval-cutting"
-        routed.append(cut or _colored(numbers, flows, common))
+        routed.append(cut or _colored(numbers, flows, common, running))
     return (name, NumberedRoutes.joined(routed)) if routed else None
 
 
@@ -104,10 +104,23 @@ def _each_part(problem: Problem, bounds: Bounds, at_once: bool) -> Iterator[tupl
         yield flows, alike or common_links_of(problem, flows), float(floors[numbers.job[flows]].min())
 
 
-def _colored(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes:
+def _running_links(problem: Problem) -> Ints | None:
+    """Return the two links of each whole running route that is in force, -1 for other flows; None if nothing runs."""
+    if not any(flow.current for flow in problem.flows):
+        return None
+    number, in_force, links = problem.link_number, problem.in_force, np.full((len(problem.flows), 2), -1)
+    for place, flow in enumerate(problem.flows):
+        if flow.current is not None and len(flow.current) == 1 and flow.id in in_force:
+            path = flow.current[0].path
+            if len(path) == 2:
+                links[place] = number[path[0]], number[path[1]]
+    return links
+
+
+def _colored(numbers: Numbers, flows: Ints, common: CommonLinks, running: Ints | None) -> NumberedRoutes:
     residual = common.has_others and nearly_equal(numbers.peak_bps[flows])
     over_all = _whole_over_residual_links(numbers, flows, common) if residual else None
-    return over_all or color_evenly(numbers, flows, common)
+    return over_all or color_evenly(numbers, flows, common, running)
 
 
 def _cut_where_it_gains(numbers: Numbers, flows: Ints, common: CommonLinks, floor: float) -> NumberedRoutes | None:
@@ -214,6 +227,13 @@ class CommonLinks:
         row_out, row_in = self.rows(numbers, flows)
         return np.stack([self.out[row_out, common], self.into[row_in, common]], axis=1)
 
+    def of_links(self, paths: Ints) -> Ints:
+        """Return the common link of each path of two links, -1 for a path over other links; shape (paths, 2)."""
+        out, into = np.full((2, len(self.links.capacity_bps) + 1), -1)
+        out[self.out], into[self.into] = np.arange(self.count), np.arange(self.count)
+        common: Ints = np.where(out[paths[:, 0]] == into[paths[:, 1]], out[paths[:, 0]], -1)
+        return common
+
     def rows(self, numbers: Numbers, flows: Ints) -> tuple[Ints, Ints]:
         """Return the positions of each flow's leaves in ``senders`` and ``receivers``."""
         if self.senders == self.receivers == numbers.leaves:
@@ -300,15 +320,17 @@ def parts(numbers: Numbers, flows: Ints) -> list[Ints]:
 # ---- whole flows
 
 
-def color_evenly(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes:
+def color_evenly(numbers: Numbers, flows: Ints, common: CommonLinks, running: Ints | None = None) -> NumberedRoutes:
     """Return routes of whole flows between leaves: no link has more than ceil(flows of its leaf / common links).
 
-    The same holds for the flows of each demand, and for each job's flows of one demand."""
-    colors = _even_for_each_job(numbers, flows, common.count)
+    The same holds for the flows of each demand, and for each job's flows of one demand. ``running``: the two links that
+    each flow uses now, -1 for none; flows stay on them where possible."""
+    current = None if running is None else common.of_links(running[flows])
+    colors = _even_for_each_job(numbers, flows, common.count, current)
     return NumberedRoutes(flows, common.paths(numbers, flows, colors), np.ones(len(flows)))
 
 
-def _even_for_each_job(numbers: Numbers, flows: Ints, colors: int) -> Ints:
+def _even_for_each_job(numbers: Numbers, flows: Ints, colors: int, current: Ints | None = None) -> Ints:
     """Return a colouring of the flows that is even in each leaf, in its flows of each demand, and in each job of these.
 
     So a job fills no link with its own flows when it could use several links. In a job with several phases, the flows
@@ -320,13 +342,15 @@ def _even_for_each_job(numbers: Numbers, flows: Ints, colors: int) -> Ints:
     bps = numbers.peak_bps[flows]
     demand = np.zeros(len(flows), np.int64) if nearly_equal(bps) else np.unique(bps, return_inverse=True)[1]
     keys = demand, numbers.job[flows], cell[flows]
-    if most <= colors or all(key.min() == key.max() for key in keys):
+    if current is None and (most <= colors or all(key.min() == key.max() for key in keys)):
         return even_coloring(*ends, colors)
     levels = [np.zeros(len(flows), np.int64)]
     for key in keys:
-        levels.insert(0, distinct(levels[0] * (int(key.max()) + 1) + key)[1])
+        level = distinct(levels[0] * (int(key.max()) + 1) + key)[1]
+        if level.max() > levels[0].max():
+            levels.insert(0, level)
     nests = [[distinct(of * len(flows) + level)[1] for level in levels] for of in ends]
-    return nested_coloring((nests[0], nests[1]), colors)
+    return nested_coloring((nests[0], nests[1]), colors, current)
 
 
 # ---- split flows

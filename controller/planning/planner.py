@@ -81,6 +81,7 @@ from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route
 from controller.planning.slowdown_vector import SlowdownVector
 from controller.planning.split_flows import search as split_search
 from controller.planning.split_flows.leaf_spine import aligned_cutting
+from controller.planning.whole_flows import own
 from controller.planning.whole_flows import search as whole_search
 
 log = structlog.get_logger(__name__)
@@ -96,10 +97,10 @@ _GREEDY_S = 30e-6
 """Seconds per flow that the greedy needs on 128 spines."""
 _JOINED_SHARE = 0.25
 """Share of the remaining time for plans in which no flow is divided into equal subflows."""
-
-
 _WHOLE_SHARE = 0.2
 """Share of the remaining time for whole flows, when flows may be split."""
+_OWN_SHARE = 0.05
+"""Share of the time limit that is reserved for smaller own slowdowns."""
 
 
 class Fault(Exception):
@@ -111,7 +112,14 @@ def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
 
     Return a ``NoPlan`` for a problem that contradicts itself."""
     limits = limits.begun()
-    return judged(problem, limits, lambda bounds: _drafts(problem, limits, bounds))
+
+    def drafts(bounds: Bounds) -> Drafts:
+        if not own.searches(problem):
+            return _drafts(problem, limits, bounds)
+        sooner = limits.sooner(_OWN_SHARE * limits.time_limit_s)
+        return _untangled(problem, limits, bounds, _drafts(problem, sooner, bounds))
+
+    return judged(problem, limits, drafts)
 
 
 def repair(problem: Problem) -> Plan | NoPlan:
@@ -256,7 +264,9 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds, known: Sequenc
     if limits.left_s <= 0:
         limits.left_out.append("the rest of a search")
     within = [of for of in drafts if of.moves <= cap] or [_running(problem)]
-    return found._replace(drafts=within)
+    best = best_first(within)[0]
+    staying = [of for of in within if not of.moves and first_difference(of.vector, best.vector) is None]
+    return found._replace(drafts=staying if kept and staying else within)
 
 
 def _candidates_without_subflows(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Draft]:
@@ -300,6 +310,20 @@ def _candidate_with_few_paths(
     if all(flow.max_subflows == 1 for flow in problem.flows) and limits.allows("joining", 0.0):
         aim = SlowdownVector(best.vector, best.job_slowdown)
         yield draft(problem, "local-search", whole_search.local_search(problem, bounds, aim, start.routes, limits))
+
+
+def _untangled(problem: Problem, limits: PlanLimits, bounds: Bounds, found: Drafts) -> Drafts:
+    """Add a candidate with smaller own slowdowns, and no more moves than the best candidate, when one is found."""
+    best = best_first(found.drafts)[0]
+    if best.solver == "running":
+        return found
+    runs = any(flow.current for flow in problem.flows)
+    try:
+        better = own.untangled(problem, bounds, best, replace(limits, max_moves=best.moves) if runs else limits)
+    except Exception:
+        log.exception("the search for smaller own slowdowns failed", generation=problem.generation)
+        return found
+    return found._replace(drafts=[*found.drafts, better]) if better else found
 
 
 def _running(problem: Problem) -> Draft:

@@ -222,7 +222,7 @@ def local_search(
 
     The routes have at most ``limits.max_moves`` moves, unless ``start`` has more. ``start``: a route for every flow
     that has a candidate."""
-    state = _Search(problem, start, limits)
+    state = LocalSearch(problem, start, limits)
     steps = _useful_steps(len(problem.flows))
     ceilings: Sequence[float] = [target.ceiling.get(job, math.inf) for job in problem.numbers.job_ids]
     if not any(state.reach(ceilings, steps, _PATIENCE) for _ in range(max(1, min(_TRIES, _TRY_STEPS // steps)))):
@@ -238,15 +238,15 @@ def _useful_steps(flows: int) -> int:
     return max(1, min(40 * flows, 4_000 + 6 * flows))
 
 
-class _Search:
-    """Routing that changes step by step.
+class LocalSearch:
+    """Routing that changes step by step. ``loads``: loads and limits, if they are not those of ``CappedLoads``.
 
     Slowdowns and ceilings of jobs are lists, in the order of ``Numbers.job_ids``."""
 
-    def __init__(self, problem: Problem, start: Routes, limits: PlanLimits) -> None:
+    def __init__(self, problem: Problem, start: Routes, limits: PlanLimits, loads: CappedLoads | None = None) -> None:
         self._problem = problem
         self._start = start
-        self._loads = CappedLoads(problem)
+        self._loads = loads or CappedLoads(problem)
         self._begin: list[Links | None] = [None] * len(problem.flows)
         self._keeps_pins = False
         """Whether flows stay on their pinned paths once as many flows have moved as the cap allows."""
