@@ -77,6 +77,8 @@ class EtcdAssignments:
         """Monotonic time at which the newest reading of all keys began."""
         self._wanted = threading.Event()
         """Event that ends the pause before the next reading."""
+        self._begun = threading.Event()
+        """Event that begins the first watch, after the first reading."""
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=run, name=f"assignments-{name}", daemon=True)
@@ -100,6 +102,7 @@ class EtcdAssignments:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._wanted.set()
+        self._begun.set()
         self._etcd.close()  # ends the calls of the threads
         for thread in self._threads:
             thread.join()
@@ -209,6 +212,7 @@ class EtcdAssignments:
                 found[dpid] = _assigned(each)
         self._take(found, revision, is_all=True)
         self._read_at = began
+        self._begun.set()
 
     def _refuse_restored(self, known: int, revision: int) -> None:
         """Raise ``EtcdError``, now and at all later calls, if ``revision`` is below one that was ``known`` before."""
@@ -219,15 +223,15 @@ class EtcdAssignments:
             raise EtcdError(self._restored, None)
 
     def _watch_always(self) -> None:
+        self._begun.wait()
         while not self._stopping.is_set():
             try:
-                if self._revision:
-                    self._watch()
+                self._watch()
             except Exception as error:  # the channels may be closed at any time
                 if not self._stopping.is_set():
                     limited_log.warning("the assignments cannot be watched in etcd", why=str(error) or repr(error))
                     self._wanted.set()
-            self._stopping.wait(PAUSE_S if self._revision else PAUSE_S / 10)
+                    self._stopping.wait(PAUSE_S)
 
     def _watch(self) -> None:
         """Process all changes after the known revision as they occur, for ``RECONCILE_S``. Raises ``EtcdError``."""
@@ -237,7 +241,7 @@ class EtcdAssignments:
                     new = _assigned(event.kv) if event.type == pb.Event.PUT else None
                     self._take({dpid: new}, event.kv.mod_revision)
             self._take({}, revision)
-        self._wanted.set()  # the watch has ended; what it missed may be compacted
+        self._wanted.set()  # also read what the watch may have missed
 
     def _take(self, found: Mapping[Dpid, Assigned | None], revision: int, is_all: bool = False) -> None:
         """Use the assignments that etcd had at this revision, unless newer ones are known. None means no assignment.

@@ -189,11 +189,11 @@ class Etcd:
     def changes(self, prefix: bytes, after: int, seconds: float) -> Iterator[tuple[Sequence[pb.Event], int]]:
         """Yield each change, after the revision ``after``, of keys that begin with ``prefix``, and its revision.
 
-        The generator ends when the time is over, or the endpoint ends the watch. Raises ``EtcdError``, also when the
-        endpoint is silent."""
+        The generator ends when the time is over. Raises ``EtcdError``, also when the endpoint is silent or ends the
+        watch."""
         for reply in self._connections.watch([_watch_of(prefix, after)], seconds):
             if reply.canceled:
-                return
+                raise EtcdError(f"etcd has ended the watch: {reply.cancel_reason}", None)
             if reply.events:
                 yield reply.events, reply.header.revision
 

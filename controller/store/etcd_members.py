@@ -42,6 +42,8 @@ READINGS = 3
 """Number of readings of all keys within the duration of a lease."""
 LEAST_CALL_S = 0.3
 """Smallest time limit in seconds of a call at one endpoint."""
+PAUSE_S = 0.5
+"""Seconds between two attempts while etcd does not answer."""
 LEAST_PAUSE_S = 0.05
 """Seconds between two readings, however often the keys change."""
 MOST_MEMBERS = 100
@@ -181,7 +183,7 @@ class EtcdMembership:
                 if not self._stopping.wait(LEAST_PAUSE_S):
                     self._etcd.wait_for_change(watched, revision, pause)
             except Exception as error:  # the channels may be closed at any time
-                if not self._stopping.wait(pause):
+                if not self._stopping.wait(PAUSE_S):
                     limited_log.warning("the members cannot be read from etcd", why=str(error) or repr(error))
 
     def _read(self) -> int:

@@ -12,6 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from controller.fabric.topology import Dpid
+from controller.store import etcd_assignments
 from controller.store.assignment import Holder
 from controller.store.etcd_assignments import EtcdAssignments
 from controller.store.etcd_client import EtcdError
@@ -165,6 +166,17 @@ def test_a_member_that_etcd_did_not_answer_learns_what_it_has_missed(tmp_path: P
         etcd.free_space()
         etcd.delete(f"{prefix}assign/0000000000000001")
         until(lambda: member.holder(LEAF) is None)
+
+
+def test_nothing_is_missed_between_two_watches(monkeypatch: pytest.MonkeyPatch, etcd: EtcdProcess, prefix: str) -> None:
+    monkeypatch.setattr(etcd_assignments, "RECONCILE_S", 0.05)
+    monkeypatch.setattr(etcd_assignments, "PAUSE_S", 3600.0)
+    with begun(etcd.access, prefix) as store, read_by(etcd, prefix, A, store) as member:
+        reads: list[None] = []
+        monkeypatch.setattr(member, "_read", lambda: reads.append(None))
+        until(lambda: len(reads) > 3)
+        etcd.put(f"{prefix}assign/0000000000000001", '{"name": "b", "id": "2", "base": 7}')
+        until(lambda: member.holder(LEAF) == B)
 
 
 def test_a_member_claims_nothing_once_etcd_was_restored_from_a_snapshot(tmp_path: Path, prefix: str) -> None:
