@@ -88,18 +88,18 @@ class ActiveChannel:
                     find_until,
                 )
                 try:
-                    found = self._wait(used, answer, until)
+                    found = self._await_answer(used, answer, until)
                     if all(key != MAY_BE_REPLACED for key, _ in answer.trailing_metadata() or ()):
                         return found
                     unsure.add(used.address)
-                    if not self._is_moved(used, unsure):
+                    if not self._use_another(used, unsure):
                         return found
                 except grpc.RpcError as error:
                     if is_unsaved(error):
                         unsure.add(used.address)
-                        if not self._is_moved(used, unsure):
+                        if not self._use_another(used, unsure):
                             raise
-                    elif not self._is_left(used, error) or time.monotonic() >= find_until:
+                    elif not self._stop_using_if_inactive(used, error) or time.monotonic() >= find_until:
                         raise
 
         return call
@@ -112,14 +112,15 @@ class ActiveChannel:
             used, stream = self._begin(
                 lambda channel: channel.unary_stream(*method, **more)(request, metadata=metadata), until
             )
-            return _Stream(stream, partial(self._keep_probing, used), partial(self._is_left, used), used.address)
+            return _Stream(
+                stream, partial(self._keep_probing, used), partial(self._stop_using_if_inactive, used), used.address
+            )
 
         return call
 
     # ---- the controller in use
 
     def _begin(self, call: Callable[[Any], Any], until: float) -> tuple[BoundedChannel, Any]:
-        """Begin a call at the active controller. Return this controller and the call."""
         while True:
             used = self._active(until)
             try:
@@ -128,7 +129,7 @@ class ActiveChannel:
                 if self._closed or used is self._used:
                     raise
 
-    def _wait(self, used: BoundedChannel, answer: Any, until: float) -> Any:
+    def _await_answer(self, used: BoundedChannel, answer: Any, until: float) -> Any:
         """Return the answer of a call, and probe the controller while there is no answer.
 
         A controller that does not answer a probe either is no longer used; the call then fails."""
@@ -147,7 +148,6 @@ class ActiveChannel:
             answer.cancel()
 
     def _keep_probing(self, used: BoundedChannel, over: Event) -> None:
-        """Probe the controller that sends a stream, every ``STREAM_PROBE_S`` until ``over`` is set."""
         while not over.wait(STREAM_PROBE_S):
             self._probe(used, PROBE_S)
 
@@ -161,11 +161,10 @@ class ActiveChannel:
         except ValueError:
             pass  # another thread has stopped using it
 
-    def _is_left(self, used: BoundedChannel, error: Any) -> bool:
-        """Return whether a call or stream failed because its controller is not active any more.
+    def _stop_using_if_inactive(self, used: BoundedChannel, error: Any) -> bool:
+        """Return whether a call or stream failed because its controller is no longer active; if so, stop using it.
 
-        If so, also stop using this controller. A controller that is stopping cancels its calls. Calls also fail when
-        another thread has closed the channel."""
+        A controller that is stopping cancels its calls. Calls also fail when another thread has closed the channel."""
         if self._closed or not (is_away(error) or error.code() is grpc.StatusCode.CANCELLED):
             return False
         if is_away(error):
@@ -173,11 +172,11 @@ class ActiveChannel:
         self._leave(used)
         return True
 
-    def _is_moved(self, used: BoundedChannel, but: set[str]) -> bool:
-        """Look for another active controller, and use it if one answers. Return whether ``used`` is no longer in use.
+    def _use_another(self, used: BoundedChannel, but: set[str]) -> bool:
+        """Look for another active controller, and use it if one answers; return whether ``used`` is no longer in use.
 
-        ``but``: addresses that are not probed. The search is needed when ``used`` cannot save changes, or may have been
-        replaced: a controller that is cut off from etcd cannot save, and another one may have become active."""
+        ``but``: addresses that are not probed. The search is needed when ``used`` cannot save changes, or may have
+        been replaced: a controller that is cut off from etcd cannot save, and another one may have become active."""
         others = [address for address in self._addresses if address not in but]
         with self._finding:
             if others and self._used is used:
@@ -253,7 +252,6 @@ class ActiveChannel:
         return channels[found]
 
     def _unreachable(self) -> Unreachable:
-        """Return the error that lists each address with the reason why no controller is used there."""
         found = "; ".join(f"{address}: {why}" for address, why in self._why.items())
         return Unreachable(f"no active controller at any of the {len(self._why)} addresses: {found}")
 
@@ -271,7 +269,7 @@ class _Stream:
     ) -> None:
         self._messages = messages
         self._keep_probing = keep_probing
-        self._is_left = is_left
+        self._stop_using_if_inactive = is_left
         self._address = address
 
     def __iter__(self) -> Iterator[Any]:
@@ -280,7 +278,7 @@ class _Stream:
         try:
             yield from self._messages
         except grpc.RpcError as error:
-            if not self._is_left(error):
+            if not self._stop_using_if_inactive(error):
                 raise
             raise Unreachable(f"the controller at {self._address} no longer answers") from None
         finally:

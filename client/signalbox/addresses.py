@@ -74,16 +74,16 @@ def api_addresses(text: str) -> tuple[str, ...]:
         raise PydanticCustomError("addresses", message, {"most": MAX_ADDRESSES, "number": len(found)})
     seen: set[tuple[str, int]] = set()
     for number, address in enumerate(found, 1):
-        if why := _unlistable(address, seen):
+        if why := _why_not_in_list(address, seen):
             message = "address {number} of {all} {why}; a list has the form HOST:PORT,HOST:PORT"
             raise PydanticCustomError("addresses", message, {"number": number, "all": len(found), "why": why})
     return found
 
 
-def _unlistable(address: str, seen: set[tuple[str, int]]) -> str:
+def _why_not_in_list(address: str, seen: set[tuple[str, int]]) -> str:
     """Return why an address cannot be in a list; empty if it can.
 
-    ``seen``: host and port of the earlier addresses in the list. Those of an accepted address are added."""
+    ``seen``: host and port of the earlier addresses in the list, to which an accepted address is added."""
     if not address:
         return "is empty"
     if address.startswith("unix:"):

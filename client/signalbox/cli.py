@@ -109,7 +109,7 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def _with_added(self, ctx: Any) -> Any:
-        """Return all commands by name. The first call loads the commands of other distributions.
+        """Return all commands by name; the first call loads the commands of other distributions.
 
         No warnings about faulty distributions are printed while a shell completes words."""
         if not self._complete:

@@ -147,7 +147,7 @@ class Client(ClientConnection):
         Raises ``NotFound``, ``WrongLeaseToken``, ``Conflict`` and ``HostNotAllowed``. Raises ``ConcurrentUpdate`` when
         the job has another revision, or after ``UPDATE_TRIES`` attempts that conflict with other updates."""
         request = self._update(spec, tuple(fields), lease_token, revision)
-        return self._updated(self._jobs.UpdateJob, request, [request]).job
+        return self._make_update(self._jobs.UpdateJob, request, [request]).job
 
     def update_jobs(
         self,
@@ -167,7 +167,7 @@ class Client(ClientConnection):
         jobs = [
             self._update(spec, names, lease_tokens.get(spec.job_id), revisions.get(spec.job_id, 0)) for spec in specs
         ]
-        return tuple(self._updated(self._jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=jobs), jobs).jobs)
+        return tuple(self._make_update(self._jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=jobs), jobs).jobs)
 
     def change_job(self, job_id: str, change: Callable[[JobSpec], JobSpec], lease_token: str | None = None) -> pb.Job:
         """Read a job, pass its spec to ``change``, and announce the spec that ``change`` returns.
@@ -179,15 +179,15 @@ class Client(ClientConnection):
             job = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id)).job
             return self.update_job(change(job_spec(job.spec)), (), lease_token, job.revision)
 
-        return _repeated(attempt)
+        return _until_no_conflict(attempt)
 
-    def _updated(self, method: Callable[..., Any], request: Any, entries: Iterable[pb.UpdateJobRequest]) -> Any:
+    def _make_update(self, method: Callable[..., Any], request: Any, entries: Iterable[pb.UpdateJobRequest]) -> Any:
         """Make the call, and repeat it after a conflict with another update.
 
         A call with a revision in some entry is not repeated, because it would conflict again."""
         if any(entry.revision for entry in entries):
             return self._call(method, request)
-        return _repeated(lambda: self._call(method, request))
+        return _until_no_conflict(lambda: self._call(method, request))
 
     def _update(
         self, spec: JobSpec, fields: Iterable[str], lease_token: str | None, revision: int
@@ -460,7 +460,7 @@ class Client(ClientConnection):
         return tuple(self._call(self._controller.ForgetParts, request).parts)
 
 
-def _repeated(attempt: Callable[[], Answer]) -> Answer:
+def _until_no_conflict(attempt: Callable[[], Answer]) -> Answer:
     """Return the result of ``attempt``, which is repeated while it conflicts with other updates.
 
     Raises ``ConcurrentUpdate`` when ``UPDATE_TRIES`` attempts have conflicted."""

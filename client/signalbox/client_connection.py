@@ -121,7 +121,6 @@ class ClientConnection:
             stream.cancel()
 
     def _token(self, job_id: str, given: str | None) -> str:
-        """Return the lease token for a call: ``given``, else the job's remembered token, else the empty text."""
         return self._tokens.get(job_id, "") if given is None else given
 
     def _call(
@@ -151,5 +150,5 @@ class ClientConnection:
 
 
 def _ended_with(code: grpc.StatusCode, error: Any) -> bool:
-    """Return whether gRPC itself ended the call with this code. An error from the controller has trailing metadata."""
+    """Return whether gRPC itself ended the call with this code; an error of the controller has trailing metadata."""
     return error.code() is code and not error.trailing_metadata()

@@ -122,7 +122,7 @@ def why_away(error: grpc.RpcError, address: str) -> str:
     assert isinstance(error, grpc.Call)
     code, text = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE:
-        return _why(code, text, address)
+        return _explanation(code, text, address)
     return "there is no answer" if code is grpc.StatusCode.DEADLINE_EXCEEDED else f"{code.name}: {text}"
 
 
@@ -141,12 +141,11 @@ def _ours(error: grpc.Call, reason: str, address: str) -> SignalboxError:
         return Unavailable(text, retry_s or 0.0)
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) or _BROKEN_OFF in text:
         kind = TooSlow if code is grpc.StatusCode.DEADLINE_EXCEEDED else Unreachable
-        return kind(f"no answer from the controller at {address}: {_why(code, text, address)}")
+        return kind(f"no answer from the controller at {address}: {_explanation(code, text, address)}")
     return SignalboxError(f"{code.name}: {text}")
 
 
-def _why(code: grpc.StatusCode, text: str, address: str) -> str:
-    """Return why there was no answer: the controller's own text, or an explanation of gRPC's text."""
+def _explanation(code: grpc.StatusCode, text: str, address: str) -> str:
     if text.startswith("the controller "):
         return text
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -173,7 +172,7 @@ def _oversized(text: str) -> str | None:
 
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
-    """Return the wrong fields. Their paths are those in the caller's spec, without the request's field ``spec``."""
+    """Return the wrong fields, with paths in the caller's spec, which lack the request's field ``spec``."""
     violations = _detail(error, error_details_pb2.BadRequest).field_violations
     return tuple(FieldProblem(_IN_SPEC.sub(r"\1", v.field), v.description, v.reason) for v in violations)
 

@@ -43,14 +43,13 @@ def serve(process: int) -> None:
     try:
         _yield_to_training()
         with socket.socket(fileno=CONTROL) as control:
-            send(control, _answered(_import))
+            send(control, _answered(_import_client))
             _serve_all(control, process)
     finally:
         os._exit(0)
 
 
 def _yield_to_training() -> None:
-    """Lower this process's priority, limit its memory, and let the kernel end it first when memory runs out."""
     os.nice(NICE)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, MAX_MEMORY_BYTES)
@@ -60,8 +59,7 @@ def _yield_to_training() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def _import() -> None:
-    """Import the client before the first call, so that the training process learns early if this slow import fails."""
+def _import_client() -> None:
     import signalbox.client  # noqa: F401
 
 
@@ -80,8 +78,6 @@ def _serve_all(control: socket.socket, process: int) -> None:
 
 
 class _Served:
-    """Server of one client in the training process, until that client is closed."""
-
     def __init__(self, calls: socket.socket) -> None:
         self._calls = calls
         self._client: Client | None = None
@@ -115,7 +111,7 @@ class _Served:
         return _ANSWERS[method](answer) if method in _ANSWERS else None
 
     def _watch(self, stream: Iterable[Any]) -> None:
-        """Send routes until the stream ends or the client is closed. The socket serves no other call afterwards."""
+        """Send routes until the stream ends or the client is closed; the socket serves no other call afterwards."""
         threading.Thread(target=self._close_when_left, daemon=True).start()
         for response in stream:
             send(self._calls, packed_routes(response))

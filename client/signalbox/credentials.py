@@ -141,7 +141,7 @@ class Credentials:
         if self.token_file is None:
             return ()
         for address in found:
-            if self.tls_ca is None and not address.startswith("unix:") and not _only_here(address):
+            if self.tls_ca is None and not address.startswith("unix:") and not _is_local(address):
                 text = f"a token is sent to {address} only through TLS: give --tls-ca too"
                 raise InvalidInput.of("--token-file", text)
         try:
@@ -172,7 +172,7 @@ def checked_addresses(text: str) -> tuple[str, ...]:
         raise InvalidInput.of("--address", f"{error.message()} (given: {text!r})", WRONG_USAGE) from None
 
 
-def _only_here(address: str) -> bool:
+def _is_local(address: str) -> bool:
     """Return whether the address is on the loopback interface. Raises ``InvalidInput`` when it does not resolve."""
     host, _ = host_and_port(address)
     try:

@@ -366,7 +366,7 @@ def nearest(value: object, words: Iterable[str]) -> str:
 
 
 def _worded(kind: str, context: Mapping[str, Any]) -> str:
-    """Return the message for pydantic's ``kind`` of error. Bounds that are whole numbers have no decimal point."""
+    """Return the message for pydantic's ``kind`` of error; bounds that are whole numbers have no decimal point."""
     whole = {name: int(value) for name, value in context.items() if isinstance(value, float) and value.is_integer()}
     return _WORDS[kind].format_map({**context, **whole})
 
@@ -388,7 +388,6 @@ def _given(value: object) -> str:
 
 
 def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """Return the names of the fields of the model at ``location``, a path in ``model``."""
     for part in location:
         if isinstance(part, str):
             model = _model_in(model.model_fields[part].annotation) or model
@@ -396,7 +395,6 @@ def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model class that a field's annotation contains, directly or in a tuple; None if it contains none."""
     if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)

@@ -123,9 +123,9 @@ def _in_parallelization(problem: FieldProblem, number: int) -> FieldProblem:
 
 
 def _with_parallelizations(job: JobInFile, specs: Sequence[JobSpec]) -> JobSpec:
-    """Return the job with all its parallelizations. ``specs``: result of ``parallelizations_in``.
+    """Return the job with all its parallelizations. Raises ``InvalidInput``.
 
-    Raises ``InvalidInput``."""
+    ``specs``: result of ``parallelizations_in``."""
     common = {name: getattr(specs[0], name) for name in specs[0].model_fields_set if name not in SENDS}
     parallelizations = [
         {"name": way.name, "compute": way.compute, **{name: getattr(spec, name) for name in SENDS}}
@@ -143,7 +143,6 @@ def misplaced_parallelizations(job: JobInFile, data: Mapping[str, Any]) -> Itera
 
 
 def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
-    """Yield a problem for each field that cannot be combined with another one, or that needs a missing one."""
     if "endpoints" in data and "hosts" in data:
         yield FieldProblem("hosts", "give hosts or endpoints, not both")
     elif "endpoints" not in data and "hosts" not in data:
@@ -169,7 +168,6 @@ def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
 
 
 def _without_hosts(job: JobInFile) -> dict[str, Any]:
-    """Return the fields ``endpoints`` and ``rails`` with one address per rank, in place of ``hosts``."""
     if job.hosts is None:
         return {"rails": [{"endpoints": rail.endpoints} for rail in job.rails], "endpoints": job.endpoints}
     hosts = addresses_in("hosts", job.hosts)

@@ -113,7 +113,6 @@ def write(file: Path, data: bytes) -> None:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Raise ``SystemExit`` at SIGTERM, so that an incomplete file is removed."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield

@@ -42,7 +42,7 @@ _LIKE_RANGES = re.compile(r"[\d-]+(\.[\d-]+){3}")
 
 
 def _host_address(text: str) -> str:
-    """Return the text unchanged if it can be the address of a host. Otherwise raise ``PydanticCustomError``.
+    """Return the text unchanged if it can be the address of a host; otherwise raise ``PydanticCustomError``.
 
     inet_pton(3) accepts only one spelling of an address: four decimal numbers without leading zeros."""
     try:
@@ -108,7 +108,7 @@ def resolved(host: str) -> list[str]:
 
 
 def _address_range(text: str) -> str:
-    """Return the text if it is an address whose numbers may be ranges. Otherwise raise ``PydanticCustomError``."""
+    """Return the text if it is an address whose numbers may be ranges; otherwise raise ``PydanticCustomError``."""
     parts = [_RANGE.fullmatch(part) for part in text.split(".")]
     if len(parts) != 4 or not all(part and int(part[1]) <= int(part[2] or part[1]) <= 255 for part in parts):
         hint = ""
@@ -154,14 +154,14 @@ def own_address(environ: Mapping[str, str], library: str, towards: Iterable[str]
         for interface in _interfaces(environ.get(variable, ""), exact=variable == GLOO):
             if address := _of_interface(interface):
                 return address
-    return next((address for host in towards if (address := _towards(host)) and not is_loopback(address)), None)
+    return next((address for host in towards if (address := _source_address(host)) and not is_loopback(address)), None)
 
 
 def _interfaces(text: str, exact: bool) -> Iterator[str]:
     """Yield the names of the interfaces that the value of a library's environment variable selects.
 
-    Gloo's variable lists names; ``exact`` is then true. NCCL's variable lists prefixes of names; after ``=`` it lists
-    names, and after ``^`` prefixes to exclude."""
+    Gloo's variable lists names; ``exact`` is then true. NCCL's variable lists prefixes of names; after ``=`` it
+    lists names, and after ``^`` prefixes to exclude."""
     rule, names = ("=", text) if exact else (text[:1], text.lstrip("^="))
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     there = [name for _, name in socket.if_nameindex()] if wanted else []
@@ -181,7 +181,7 @@ def _of_interface(name: str) -> str | None:
             return None
 
 
-def _towards(host: str) -> str | None:
+def _source_address(host: str) -> str | None:
     """Return the source address of packets from this host to another host; None if unknown. Sends no packet."""
     try:
         with socket.socket(_FAMILY, socket.SOCK_DGRAM) as asked:

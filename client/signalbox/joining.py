@@ -346,7 +346,7 @@ class Job:
             return
         with self._lock:
             if self._follower is None and not self._ended:
-                follower = RouteFollower(self._stream, self.id, self._take, self._gone)
+                follower = RouteFollower(self._stream, self.id, self._take, self._handle_end)
                 try:
                     self._follower = follower.__enter__()
                 except RuntimeError as error:
@@ -356,7 +356,7 @@ class Job:
         self._routes = routes
         self._on_routes(routes)
 
-    def _gone(self, reason: Gone) -> bool:
+    def _handle_end(self, reason: Gone) -> bool:
         """Handle the end of the registration whose routes are followed; return whether to stop following routes.
 
         If this process announces the job, the next renewal of the lease finds out why the registration has ended."""
@@ -379,7 +379,6 @@ class Job:
             return what(self._sockets)
 
     def _end(self, why: Ended) -> None:
-        """Record why the job has ended, unless an earlier reason is recorded."""
         self._ended = self._ended or why
 
     def _raise_first_error(self) -> None:

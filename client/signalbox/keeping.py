@@ -77,7 +77,7 @@ class Keeper:
         workers: int = WORKERS,
     ) -> None:
         self._client = _OfEachThread(connect)
-        self._controller = cast(Controller, _WithOthers(self._client, self._changes_besides, self._taken))
+        self._controller = cast(Controller, _WithOthers(self._client, self._changes_besides, self._announce_again))
         self._tokens = tokens or NoTokens()
         self._on_end = on_end
         self._jobs: dict[str, _Job] = {}
@@ -136,16 +136,16 @@ class Keeper:
             lambda: self._controller,
             spec,
             partial(self._ended, job),
-            token=self._guarded(self._tokens.kept, job.id) or "",
-            on_token=partial(self._guarded, self._tokens.keep, job.id),
+            token=self._log_errors_of(self._tokens.kept, job.id) or "",
+            on_token=partial(self._log_errors_of, self._tokens.keep, job.id),
             hands_over=True,
             report_s=math.inf,
         )
         self._jobs[spec.job_id] = job  # added when complete: other methods use it without the lock
-        self._enter(job, 0.0)
+        self._schedule(job, 0.0)
 
-    def _enter(self, job: _Job, at: float) -> None:
-        """Schedule the job's next round of calls at the monotonic time ``at``. An earlier entry becomes invalid."""
+    def _schedule(self, job: _Job, at: float) -> None:
+        """Schedule the job's next round of calls at the monotonic time ``at``; an earlier entry becomes invalid."""
         job.entry = next(self._entries)
         heapq.heappush(self._due, (at, job.entry, job))
         self._changed.notify_all()
@@ -154,10 +154,9 @@ class Keeper:
         if job.busy:
             job.again = True
         else:
-            self._enter(job, 0.0)
+            self._schedule(job, 0.0)
 
     def _next(self) -> _Job | None:
-        """Wait until a job is due, and return it; None when the keeper is closing."""
         while not self._closing:
             while self._due and self._due[0][2].entry != self._due[0][1]:
                 heapq.heappop(self._due)
@@ -167,22 +166,21 @@ class Keeper:
             self._changed.wait(wait_s)
         return None
 
-    def _after(self, job: _Job, pause_s: float | None) -> None:
-        """Schedule the job's next round after ``pause_s`` seconds, or remove a job that has ended."""
+    def _schedule_next(self, job: _Job, pause_s: float | None) -> None:
         job.busy = False
         if pause_s is not None or (job.ended and job.again):
-            self._enter(job, 0.0 if job.again else time.monotonic() + (pause_s or 0.0))
+            self._schedule(job, 0.0 if job.again else time.monotonic() + (pause_s or 0.0))
         elif job.wanted is None or job.anew or job.ended is None:  # released; it may have been added again
             if not job.ended:
                 log.info("job '%s' is deregistered", job.id)
-            self._guarded(self._tokens.forget, job.id)
+            self._log_errors_of(self._tokens.forget, job.id)
             del self._jobs[job.id]
-            self._hurry_changes()
+            self._retry_changes()
             if job.wanted:
                 self._begin(job.wanted)
 
-    def _hurry_changes(self) -> None:
-        """Retry the changes that the controller has refused. The end of another job may have made them possible."""
+    def _retry_changes(self) -> None:
+        """Retry the changes that the controller has refused; the end of another job may have made them possible."""
         for job in self._jobs.values():
             if job.membership.change:
                 job.membership.try_again()
@@ -191,12 +189,11 @@ class Keeper:
     # ---- inside, in the threads
 
     def _changes_besides(self, job_id: str) -> list[Change]:
-        """Return the changes of all other jobs that the controller has not accepted yet."""
         with self._changed:
             waiting = [job.membership.change for job in self._jobs.values() if job.id != job_id]
         return [change for change in waiting if change]
 
-    def _taken(self, job_ids: Collection[str]) -> None:
+    def _announce_again(self, job_ids: Collection[str]) -> None:
         """Make these jobs announce their specs again.
 
         The controller, which may have refused their changes before, has accepted them in an update of several jobs."""
@@ -214,7 +211,7 @@ class Keeper:
                 job.busy, job.again = True, False
             pause_s = None if job.ended else self._round(job)
             with self._changed:
-                self._after(job, pause_s)
+                self._schedule_next(job, pause_s)
         self._client.close()
 
     def _round(self, job: _Job) -> float | None:
@@ -226,10 +223,9 @@ class Keeper:
 
     def _ended(self, job: _Job, why: Ended) -> None:
         job.ended = why
-        self._guarded(self._on_end, job.id, why)
+        self._log_errors_of(self._on_end, job.id, why)
 
-    def _guarded(self, call: Callable[..., Any], job_id: str, *more: Any) -> Any:
-        """Return the result of ``call``. If it raises an error, log the error and return None."""
+    def _log_errors_of(self, call: Callable[..., Any], job_id: str, *more: Any) -> Any:
         try:
             return call(job_id, *more)
         except Exception as error:
@@ -247,7 +243,7 @@ class _WithOthers:
     ) -> None:
         self._client = client
         self._others = others
-        self._taken = taken
+        self._announce_again = taken
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -257,7 +253,7 @@ class _WithOthers:
             self._client.update_job(spec, lease_token=lease_token)
         except Conflict as conflict:
             change, others = Change(spec, lease_token), self._others(spec.job_id)
-            self._taken(update_with_others(self._client, change, conflict, others))
+            self._announce_again(update_with_others(self._client, change, conflict, others))
 
 
 class _Job:
@@ -281,9 +277,7 @@ class _Job:
 
 
 class _OfEachThread(threading.local):
-    """Client that makes each call through a client of the calling thread.
-
-    A closed client is replaced at the next call."""
+    """Client that makes each call through a client of the calling thread; a closed client is replaced."""
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect

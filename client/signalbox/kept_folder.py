@@ -84,11 +84,11 @@ class KeptFolder:
         try:
             found = dict(self._files())
         except OSError as error:
-            self._tell(str(self._folder), [f"{self._folder}: {error.strerror}; its jobs stay as they are"])
+            self._log_new_problems(str(self._folder), [f"{self._folder}: {error.strerror}; its jobs stay as they are"])
             return
         self._problems.pop(str(self._folder), None)
         again = set(self._problems) if now >= self._again_at else set()
-        if self._addresses_changed():
+        if self._reread_addresses():
             again = set(found)
         for name in self._versions.keys() - found.keys():
             self._release(self._announced.pop(name, set()))
@@ -120,10 +120,10 @@ class KeptFolder:
             specs = [job.spec for job in jobs_in(path, partial(with_addresses, given=self._known))]
         except InvalidInput as error:
             if os.path.lexists(path):
-                self._tell(name, map(str, error.problems))
+                self._log_new_problems(name, map(str, error.problems))
             return
         ours = {spec.job_id for spec in specs if self._owners.setdefault(spec.job_id, name) == name}
-        self._tell(
+        self._log_new_problems(
             name,
             [
                 f"{path}: job '{spec.job_id}' is left out: {self._folder / self._owners[spec.job_id]} also has it"
@@ -142,8 +142,7 @@ class KeptFolder:
             del self._owners[job_id]
             self._jobs.release(job_id)
 
-    def _tell(self, name: str, problems: Iterable[str]) -> None:
-        """Log a file's problems if they differ from those at the last scan."""
+    def _log_new_problems(self, name: str, problems: Iterable[str]) -> None:
         found = tuple(problems)
         if found and found != self._problems.get(name):
             for problem in found:
@@ -159,8 +158,7 @@ class KeptFolder:
         except OSError:
             return None
 
-    def _addresses_changed(self) -> bool:
-        """Read the file of addresses again if it has changed; return whether the addresses changed."""
+    def _reread_addresses(self) -> bool:
         assert self._addresses or self._known_version is None
         version = self._version_of_addresses()
         if not self._addresses or version is None or version == self._known_version:

@@ -116,7 +116,6 @@ def checked(kind: type[Wire], path: str, /, **values: Any) -> Wire:
 
 
 def _allowed(field: Any) -> str:
-    """Return words for the values that a field can have."""
     bits = _UNSIGNED_BITS.get(field.cpp_type)
     return f"a whole number from 0 to 2^{bits} - 1" if bits else "of the field's type in the proto file"
 
@@ -191,8 +190,8 @@ Read = Callable[[Any, str], Any]
 def _readers(kind: Descriptor) -> tuple[tuple[str, ...], tuple[tuple[str, str, Read], ...]]:
     """Return how to read a type of message: the names of fields to read unchanged, and a triple for each other field.
 
-    The triple has the field's name, its key in the plain data, and a function that reads it. The function returns None
-    for an absent field."""
+    The triple has the field's name, its key in the plain data, and a function that reads it. The function returns
+    None for an absent field."""
     readers = {field.name: _reader(field) for field in kind.fields}
     plain = tuple(name for name, reader in readers.items() if reader is None)
     return plain, tuple((name, *reader) for name, reader in readers.items() if reader is not None)

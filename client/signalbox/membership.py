@@ -209,14 +209,14 @@ class Membership:
         ``now``: monotonic time in seconds."""
         self._heard = self._heard or now
         if self._releasing:
-            return self._released(now)
+            return self._try_to_deregister(now)
         try:
             self._calls(now)
         except Exception as error:
             self.first_error = self.first_error if self.tried.is_set() else error
             if not isinstance(error, TooSlow):
                 self.tried.set()
-            return self._after(error, now)
+            return self._pause_after(error, now)
         self.tried.set()
         self._heard, self._failures = now, 0
         self._touch(True)
@@ -317,8 +317,10 @@ class Membership:
         else:
             self._announced = spec
 
-    def _released(self, now: float) -> float | None:
-        """Try to deregister the job. Return the pause in seconds until the next attempt, or None when there is none."""
+    def _try_to_deregister(self, now: float) -> float | None:
+        """Try to deregister the job.
+
+        Return the pause in seconds until the next attempt, or None when there is none."""
         self.registered = False
         if not self._token:
             return None
@@ -339,7 +341,7 @@ class Membership:
             self._unsent.append(self._reported.popleft())
         self._unsent = sorted(self._unsent, key=lambda iteration: iteration.index)[-KEPT_ITERATIONS:]
         if self._unsent:
-            with self._left_out("iterations"):
+            with self._skipping_invalid("iterations"):
                 controller.report_iterations(self._job_id, self._unsent, self._token)
             self._unsent = []
 
@@ -351,12 +353,12 @@ class Membership:
             {connection.src_ip for connection in found | (self._reported_connections or frozenset())}
         ):
             of_address = [connection for connection in found if connection.src_ip == address]
-            with self._left_out("connections"):
+            with self._skipping_invalid("connections"):
                 controller.report_connections(self._job_id, address, of_address, self._token)
         self._reported_connections = found
 
     @contextmanager
-    def _left_out(self, what: str) -> Iterator[None]:
+    def _skipping_invalid(self, what: str) -> Iterator[None]:
         """Skip a report that the controller refuses as invalid, because it would refuse the report again."""
         try:
             yield
@@ -365,7 +367,7 @@ class Membership:
                 log.warning("job '%s': %s are not reported (the training continues): %s", self._job_id, what, error)
             self._refused.add(what)
 
-    def _after(self, error: Exception, now: float) -> float | None:
+    def _pause_after(self, error: Exception, now: float) -> float | None:
         """Handle the error of a round.
 
         Returns the pause in seconds until the next round, or None when the membership is over."""
@@ -397,7 +399,6 @@ class Membership:
         return pause_after(self._failures, min(MAX_PAUSE_S, most_s))
 
     def _end_by(self, error: Exception) -> Ended | None:
-        """Return the reason if the error ends the membership; None if the next round tries again."""
         if isinstance(error, NotFound):
             return ENDS.get(error.reason)
         if isinstance(error, AlreadyExists | WrongLeaseToken) and self._token:

@@ -33,7 +33,7 @@ class OwnSocket(socket.socket):
 
         Raises ``OSError`` when no descriptor is free."""
         with of:
-            super().__init__(of.family, of.type, of.proto, _high(of.fileno()))
+            super().__init__(of.family, of.type, of.proto, _high_duplicate(of.fileno()))
         self._file = self._now()
         self._timeout_s: float | None = None
 
@@ -98,7 +98,7 @@ def pair(kind: socket.SocketKind = socket.SOCK_STREAM) -> tuple[OwnSocket, OwnSo
             raise
 
 
-def _high(descriptor: int) -> int:
+def _high_duplicate(descriptor: int) -> int:
     """Return a duplicate of the descriptor with a high number. Raises ``OSError`` when no number is free."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = ABOVE_ALL if soft == resource.RLIM_INFINITY else min(soft, ABOVE_ALL)

@@ -110,7 +110,6 @@ def _end_of_child() -> Any:
 
 
 def _forget_all() -> None:
-    """Stop holding all objects in a forked child, without releasing them."""
     global _once, _ends_as_child, _sigterm
     _once = threading.Lock()
     _ends_as_child = False
@@ -161,12 +160,12 @@ class _Sigterm:
         self._write(_STOP)
 
     def close(self) -> None:
-        """Close the sockets. Except in a forked child, only the thread of this object does this."""
+        """Close the sockets; except in a forked child, only the thread of this object does this."""
         self._noticed.close()
         self._notice.close()
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        """Record the signal. No lock is taken, because the interrupted thread may hold that lock.
+        """Record the signal, without a lock, because the interrupted thread may hold it.
 
         Python calls this handler, and so may a handler that the program sets later."""
         self._received = True
@@ -185,7 +184,6 @@ class _Sigterm:
             self._notice.send(what)
 
     def _end(self) -> None:
-        """End the process by the signal's default action."""
         self._set_signal(signal.SIGTERM, None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         os.kill(os.getpid(), signal.SIGTERM)
@@ -198,7 +196,7 @@ class _Sigterm:
     def _follow(self) -> None:
         while True:
             data, ancillary, _, _ = self._noticed.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))
-            if _writer(ancillary) != os.getpid():
+            if _sender_pid(ancillary) != os.getpid():
                 continue
             if data == _STOP:
                 break
@@ -209,8 +207,7 @@ class _Sigterm:
                 self._end()
 
 
-def _writer(ancillary: list[tuple[int, int, bytes]]) -> int | None:
-    """Return the id of the process that sent a message; None when it is not known."""
+def _sender_pid(ancillary: list[tuple[int, int, bytes]]) -> int | None:
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             return int(_CREDENTIALS.unpack_from(data)[0])

@@ -100,8 +100,7 @@ def _read(of: socket.socket, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _answer(of: socket.socket) -> Any:
-    """Return the next message from the separate process. If the message is an error, raise it."""
+def _receive_answer(of: socket.socket) -> Any:
     answer = receive(of)
     if isinstance(answer, Exception):
         raise answer
@@ -133,15 +132,12 @@ class _Process:
         raise SignalboxError("the process that calls the controller ended right after its start")
 
     def end(self) -> None:
-        """End the separate process; return at once.
-
-        If it is still starting, it ends when the training process ends."""
+        """End the separate process; return at once. If it is still starting, it ends when the training process ends."""
         if self._starting.acquire(blocking=False):
             self._hang_up()
             self._starting.release()
 
     def forget(self) -> None:
-        """Close all sockets in a forked child, so that it can start its own separate process."""
         self._starting = threading.Lock()
         self._hang_up()
         for each in self._sockets:
@@ -182,7 +178,7 @@ class _Process:
             with suppress(ChildProcessError):  # the program may wait for all children, or ignore them
                 os.waitpid(child, 0)
             ours.settimeout(START_S)
-            _answer(ours)
+            _receive_answer(ours)
         except (OSError, EOFError, SignalboxError) as error:
             ours.close()
             raise SignalboxError(
@@ -192,10 +188,10 @@ class _Process:
 
 
 def _spawned(theirs: socket.socket) -> int:
-    """Start a helper that starts the separate process and then ends. Return the helper's process id.
+    """Start a helper that starts the separate process and then ends; return the helper's process id.
 
-    The helper shares the memory of the training process until it runs its own program, so nothing is copied and no fork
-    handler is called. It blocks all signals."""
+    The helper shares the memory of the training process until it runs its own program, so nothing is copied and no
+    fork handler is called. It blocks all signals."""
     here = str(Path(__file__).parents[1])
     paths = [path for path in sys.path if isinstance(path, str) and path]
     argv = [sys.executable, *_OPTIONS, "-W", "ignore", "-c", _START, str(os.getpid()), *paths, here]
@@ -230,7 +226,7 @@ class RemoteClient:
         try:
             with self._in_use(START_S):  # resolving names may take long
                 send(self._socket, ("open", (address, timeout_s, credentials), {}))
-                _answer(self._socket)
+                _receive_answer(self._socket)
         except BaseException:
             self.close()
             raise
@@ -239,7 +235,7 @@ class RemoteClient:
         self._closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._let_go()
+        self._close_if_idle()
 
     def register_job(self, spec: JobSpec, *, lease_token: str, request_id: str, take_over: bool) -> Announced:
         given = {"lease_token": lease_token, "request_id": request_id, "take_over": take_over}
@@ -266,13 +262,13 @@ class RemoteClient:
         """Yield routes until the stream is closed. Afterwards the client can make no other call."""
         with self._in_use(None):
             send(self._socket, ("watch_routes", (job_id, resume_token), {}))
-            while message := _answer(self._socket):
+            while message := _receive_answer(self._socket):
                 yield message
 
     def _ask(self, method: str, *given: object, **named: object) -> Any:
         with self._in_use(self._timeout_s):
             send(self._socket, (method, given, named))
-            return _answer(self._socket)
+            return _receive_answer(self._socket)
 
     @contextmanager
     def _in_use(self, timeout_s: float | None) -> Generator[None, None, None]:
@@ -289,9 +285,9 @@ class RemoteClient:
             self._closed = True
             raise Unreachable(f"no answer from {self._where}: the process that calls it has ended") from None
         finally:
-            self._let_go()
+            self._close_if_idle()
 
-    def _let_go(self) -> None:
+    def _close_if_idle(self) -> None:
         """Close the socket of a closed client, unless a call is under way.
 
         If it were closed during a call, the program could reuse its descriptor, and the call would use another file."""

@@ -118,7 +118,6 @@ class OwnSockets:
 
 
 def _own_inodes() -> set[int]:
-    """Return the inodes of the sockets that this process has open."""
     found = set()
     with os.scandir("/proc/self/fd") as files:
         for file in files:
@@ -130,10 +129,9 @@ def _own_inodes() -> set[int]:
 
 
 def _sockets() -> Iterator[tuple[int, int, bytes]]:
-    """Yield each open TCP socket in the network namespace.
+    """Yield inode, offset of the message and buffer with the message of each TCP socket of the network namespace.
 
-    Its inode, the offset of its message, and the buffer with it. Sockets of which no process has a descriptor have no
-    inode and are left out."""
+    Sockets of which no process has a descriptor have no inode and are left out."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as kernel:
         for family in (socket.AF_INET, socket.AF_INET6):
             extension = 1 << (INET_DIAG_INFO - 1)
@@ -168,7 +166,7 @@ def _connected(data: bytes, at: int) -> Connected | None:
 
 
 def _exchanged(data: bytes, at: int) -> Exchanged:
-    """Return the bytes of a socket from its message. They are 0 when the kernel's tcp_info lacks these counters."""
+    """Return the bytes of a socket from its message; 0 when the kernel's tcp_info lacks these counters."""
     (length,) = _INODE.unpack_from(data, at)
     end = at + length
     at += _ATTRIBUTES_AT

@@ -149,16 +149,12 @@ def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
 
 
 def _jobs(data: Any, root: Callable[[], Node | None], name: str) -> list[tuple[Any, PlaceOf]]:
-    """Return each job of a document, as ``data_in`` does.
-
-    ``root``: returns the node with all places, None if unknown."""
     if isinstance(data, list):
         return [(job, partial(_place, name, root, f"[{i}]")) for i, job in enumerate(data)]
     return [(data, partial(_place, name, root, ""))]
 
 
 def _place(name: str, root: Callable[[], Node | None], job: str, path: str) -> str:
-    """Return the place in the file of the field at ``path`` in a job. ``job``: path of the job in the document."""
     node = root()
     return ":".join((name, *map(str, node.place_of(f"{job}.{path}")))) if node else name
 
@@ -197,7 +193,7 @@ def _json(text: str, name: str) -> Any:
     if text.count("[") + text.count("{") > MAX_LISTS:
         raise InvalidInput.of(name, f"at most {MAX_LISTS} lists and objects are allowed")
     try:
-        return json.loads(text, object_pairs_hook=_each_once)
+        return json.loads(text, object_pairs_hook=_object_without_repeats)
     except json.JSONDecodeError as error:
         raise InvalidInput.of(f"{name}:{error.lineno}:{error.colno}", f"not JSON: {error.msg}") from None
     except RecursionError:
@@ -223,7 +219,7 @@ def _as_yaml(text: str) -> str:
     return re.sub(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", "\\\\u0020", text.replace("\t", " "))
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of JSON. Raises ``ValueError`` for a repeated name, and for more than ``MAX_FIELDS`` fields.
 
     Python's JSON reader would use the last value of a repeated name."""

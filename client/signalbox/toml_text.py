@@ -78,7 +78,6 @@ def _masked(quoted: re.Match[str]) -> str:
 
 
 def _place(name: str, text: str, at: int) -> str:
-    """Return the place of a character as ``FILE:LINE:COLUMN``; lines and columns are counted from 1."""
     return f"{name}:{text.count(chr(10), 0, at) + 1}:{at - text.rfind(chr(10), 0, at)}"
 
 

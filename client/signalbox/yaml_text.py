@@ -83,9 +83,7 @@ _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(slots=True)
 class _Open:
-    """A list or object whose end has not been read yet.
-
-    ``name``: name and place of the field whose value comes next."""
+    """List or object whose end has not been read yet. ``name``: name and place of the field whose value comes next."""
 
     node: Node
     anchor: str | None

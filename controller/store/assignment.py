@@ -117,12 +117,11 @@ class _Plan:
                 self._move(dpid, whole or self._best(dpid))
 
     def improve(self, most_moves: int) -> None:
-        """Make at most ``most_moves`` improvements."""
         for _, (dpid, member) in zip(range(most_moves), self._improvements(), strict=False):
             self._move(dpid, member)
 
     def _improvements(self) -> Iterator[tuple[Dpid, Holder]]:
-        """Yield one improvement after the other. The caller must make the move before it requests the next one."""
+        """Yield one improvement after the other; the caller must make the move before it requests the next one."""
         for dpid, holder in list(self.holders.items()):
             if holder not in self._choices[dpid]:  # it drains
                 yield dpid, self._best(dpid)
@@ -142,7 +141,7 @@ class _Plan:
 
 
 def _choices(site: Site, dpid: Dpid) -> list[Holder]:
-    """Return the members that may be the holder, best first. Draining ones are included only if there are no others."""
+    """Return the members that may be the holder, best first; draining ones only if there are no others."""
     able = [member for member in set(site.connected[dpid]) if member in site.members]
     able = [member for member in able if member.name not in site.draining] or able
     group = _group(site, dpid)

@@ -83,7 +83,7 @@ def store_of(config: Config) -> Store:
     Raises ``InvalidInput`` for an invalid file in the section ``etcd``."""
     if config.etcd_endpoints:
         etcd, access = config.etcd, _access(config.etcd_endpoints, config.etcd)
-        return EtcdStore(access, etcd.prefix, etcd.lease_s, _name(config), config.members.api or "")
+        return EtcdStore(access, etcd.prefix, etcd.lease_s, _member_name(config), config.members.api or "")
     return SqliteStore(config.state_dir) if config.state_dir else NothingSaved()
 
 
@@ -118,7 +118,7 @@ def membership_of(config: Config, store: Store) -> EtcdMembership | None:
     if not isinstance(store, EtcdStore):
         return None
     installed = version("signalbox-controller")
-    own = Member(store.id, _name(config), config.members.api or "", installed, time.time(), FORMAT, LINK_FORMATS)
+    own = Member(store.id, _member_name(config), config.members.api or "", installed, time.time(), FORMAT, LINK_FORMATS)
     access = _access(config.etcd_endpoints, config.etcd)
     return EtcdMembership(access, config.etcd.prefix, config.etcd.lease_s, own, store.fence())
 
@@ -139,8 +139,7 @@ def assignments_of(
     return assignments, lambda: store.base
 
 
-def _name(config: Config) -> str:
-    """Return the name of this controller among the members."""
+def _member_name(config: Config) -> str:
     return config.members.name or socket.gethostname()
 
 

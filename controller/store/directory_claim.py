@@ -33,7 +33,6 @@ class DirectoryClaim:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._lock: int | None = None
-        """Descriptor of the lock that this process holds."""
 
     @property
     def is_claimed(self) -> bool:
@@ -68,7 +67,7 @@ class DirectoryClaim:
         mark = None
         try:
             mark = os.open(self._directory / MARK, os.O_RDWR | os.O_CREAT, 0o600)
-            fcntl.fcntl(mark, fcntl.F_OFD_SETLK, _whole(fcntl.F_RDLCK))
+            fcntl.fcntl(mark, fcntl.F_OFD_SETLK, _lock_on_whole_file(fcntl.F_RDLCK))
         except OSError as error:
             log.warning("the active controller cannot see that this one stands by", why=str(error))
         try:
@@ -82,14 +81,14 @@ class DirectoryClaim:
         with suppress(OSError):
             mark = os.open(self._directory / MARK, os.O_RDONLY)
             try:
-                found = fcntl.fcntl(mark, fcntl.F_OFD_GETLK, _whole(fcntl.F_WRLCK))
+                found = fcntl.fcntl(mark, fcntl.F_OFD_GETLK, _lock_on_whole_file(fcntl.F_WRLCK))
                 return int(_FLOCK.unpack(found)[0]) != fcntl.F_UNLCK
             finally:
                 os.close(mark)
         return False
 
 
-def _whole(kind: int) -> bytes:
+def _lock_on_whole_file(kind: int) -> bytes:
     """Return a description of a lock on the whole file that belongs to the open file description (fcntl(2)).
 
     Such a lock is not affected by processes that are forked meanwhile."""

@@ -70,11 +70,9 @@ class EtcdAssignments:
         self._lock = threading.Lock()
         self._assigned: dict[Dpid, Assigned] = {}
         self._revision = 0
-        """Revision of etcd up to which all changes are known; 0 before the first reading."""
         self._complete = 0
         """Revision of etcd at the newest reading of all keys. A watch may report older changes later."""
         self._read_at = float("-inf")
-        """Monotonic time at which the newest reading of all keys began."""
         self._wanted = threading.Event()
         """Event that ends the pause before the next reading."""
         self._begun = threading.Event()
@@ -244,7 +242,7 @@ class EtcdAssignments:
         self._wanted.set()  # also read what the watch may have missed
 
     def _take(self, found: Mapping[Dpid, Assigned | None], revision: int, is_all: bool = False) -> None:
-        """Use the assignments that etcd had at this revision, unless newer ones are known. None means no assignment.
+        """Use the assignments that etcd had at this revision, unless newer ones are known; None means no assignment.
 
         ``is_all``: whether ``found`` has all keys; if not, it is a change of one key."""
         with self._lock:
@@ -285,7 +283,7 @@ class _Value(BaseModel):
 
 
 def _assigned(found: pb.KeyValue) -> Assigned:
-    """Return the assignment in a key. A malformed value names no member, and the leader replaces it."""
+    """Return the assignment in a key; a malformed value names no member, and the leader replaces it."""
     try:
         value = _Value.model_validate_json(found.value)
     except ValueError:

@@ -63,10 +63,8 @@ class EtcdClaim:
         self._valid_until = 0.0
         """Time, on the clock of ``_now``, until which the claim certainly exists."""
         self._has_ended = False
-        """Whether another process has claimed the state after this process."""
         self._has_answered = False
         self._trouble = "etcd does not answer"
-        """Error of the latest failed renewal."""
         self._stopping = threading.Event()
         self._check = threading.Event()
         """Event that ends the pause before the next renewal."""
@@ -194,7 +192,7 @@ class EtcdClaim:
     # ---- the lease
 
     def _claim_once(self, after_own: bool = False) -> tuple[bool, int]:
-        """Try to claim the state. Return whether this process has the claim, and etcd's revision. Raises ``EtcdError``.
+        """Try to claim the state; return whether this process has the claim, and etcd's revision. Raises ``EtcdError``.
 
         ``after_own``: whether to succeed only if the last claim was this process's."""
         within_s = max(self._quick_s, self._lease_s / 2)
@@ -270,7 +268,7 @@ class EtcdClaim:
             self._etcd.revoke(self._lease)
 
     def _renew_once(self) -> bool:
-        """Renew the lease, or claim again. Return False if another process has the claim. Raises ``EtcdError``."""
+        """Renew the lease, or claim again; return False if another process has the claim. Raises ``EtcdError``."""
         # Read first, since a controller that receives no answers must not extend its lease by requests that etcd
         # receives. The time counts from before the read, because a replaced leader of etcd may still answer renewals,
         # but no reads.

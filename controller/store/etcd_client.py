@@ -141,8 +141,8 @@ class Etcd:
 
         ``without``: keys that begin with this longer prefix are not read."""
         found: list[pb.KeyValue] = []
-        end, revision = _end_of(prefix), 0
-        for start, stop in [(prefix, without), (_end_of(without), end)] if without else [(prefix, end)]:
+        end, revision = _end_of_prefix(prefix), 0
+        for start, stop in [(prefix, without), (_end_of_prefix(without), end)] if without else [(prefix, end)]:
             while True:
                 request = pb.RangeRequest(key=start, range_end=stop, limit=PAGE, revision=revision)
                 reply = self._call("KV/Range", request, pb.RangeResponse, within_s)
@@ -246,12 +246,12 @@ class _Connections:
             place = (first + number) % len(self._channels)
             here_s = within_s if number == last else min(within_s, ELSEWHERE_S)
             try:
-                answer = self._at(self._channels[place], method, request, reply, here_s)
+                answer = self._call_endpoint(self._channels[place], method, request, reply, here_s)
             except grpc.RpcError as found:
                 errors.append(_error(found, self.access.endpoints[place]))
                 if not errors[-1].no_answer:
                     raise errors[-1] from None
-                self._pass_over(place)
+                self._skip(place)
             except ValueError:
                 raise EtcdError("another thread has closed the connections to etcd", None) from None
             else:
@@ -262,17 +262,16 @@ class _Connections:
                 errors.append(EtcdError(what, grpc.StatusCode.UNAVAILABLE))
         raise next((error for error in errors if not error.is_away), errors[-1])
 
-    def _pass_over(self, place: int) -> None:
-        """Begin later calls and watches at another endpoint than this one, which has not answered."""
+    def _skip(self, place: int) -> None:
         if self._first == place:
             self._first = (place + 1) % len(self._channels)
 
-    def _at(
+    def _call_endpoint(
         self, channel: BoundedChannel, method: str, request: Message, reply: type[Reply], within_s: float
     ) -> Reply | None:
-        """Call one endpoint. Log in again if the login has ended. Raises ``grpc.RpcError``.
+        """Call one endpoint; log in again if the login has ended.
 
-        Returns None when a stream ends without an answer."""
+        Raises ``grpc.RpcError``. Returns None when a stream ends without an answer."""
         once = channel.unary_unary(f"/etcdserverpb.{method}", type(request).SerializeToString, reply.FromString)
         for logged_in in (False, True):
             metadata = self._metadata(channel, within_s)
@@ -321,12 +320,12 @@ class _Connections:
                 yield found
         except Empty:
             if time.monotonic() < until:
-                self._pass_over(place)
+                self._skip(place)
                 what = f"etcd at {endpoint}: the watch has no answers"
                 raise EtcdError(what, grpc.StatusCode.DEADLINE_EXCEEDED) from None
         except grpc.RpcError as found:
             if found.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                self._pass_over(place)
+                self._skip(place)
                 raise _error(found, endpoint) from None
         finally:
             stopped.set()
@@ -373,9 +372,9 @@ def _watch_of(key: bytes, after: int) -> pb.WatchRequest:
 
 def _range(name: bytes) -> bytes:
     """Return the end of the range of keys with a prefix that ends with a slash; empty for a single key."""
-    return _end_of(name) if name.endswith(b"/") else b""
+    return _end_of_prefix(name) if name.endswith(b"/") else b""
 
 
-def _end_of(prefix: bytes) -> bytes:
+def _end_of_prefix(prefix: bytes) -> bytes:
     """Return the smallest key after all keys that begin with ``prefix``, whose last byte must be less than 255."""
     return prefix[:-1] + bytes([prefix[-1] + 1])

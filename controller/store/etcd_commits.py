@@ -111,7 +111,7 @@ class EtcdCommits:
                 raise EtcdError("parts of a commit are not applied yet", None)
 
     def _put_all(self, texts: Texts) -> tuple[int, bool]:
-        """Write the texts, all or none. Return etcd's revision, and whether all parts are applied.
+        """Write the texts, all or none; return etcd's revision, and whether all parts are applied.
 
         Raises ``EtcdError``."""
         of_all = list(parts(texts))

@@ -114,9 +114,7 @@ def name_of_part(commit_id: str, number: int) -> str:
 
 
 def _names_of_parts(commit: bytes, most: int) -> list[str]:
-    """Return the names of the parts of a valid commit. Raises ``Malformed``.
-
-    ``most``: number of all keys."""
+    """Return the names of the parts of a valid commit. Raises ``Malformed``. ``most``: number of all keys."""
     try:
         data = json.loads(commit)
         commit_id, count = str(data["id"]), int(data["parts"])

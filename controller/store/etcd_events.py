@@ -38,11 +38,9 @@ class EtcdEvents:
         self._first, self._end = key(root, "event/"), key(root, "event0")
         self._root = root
         self._count = 0
-        """Number of keys. It is set to ``MOST_KEYS`` after a failed write, so that the next write replaces all keys."""
+        """Number of keys; ``MOST_KEYS`` after a failed write, so that the next write replaces all keys."""
         self._bytes = 0
-        """Size of the values of all keys."""
         self._number = 0
-        """Number in the name of the last key."""
 
     def read(self) -> list[bytes]:
         try:

@@ -72,7 +72,6 @@ class EtcdMembership:
         self._key = self._root + f"members/{own.name}/{own.id}".encode()
         self._lease = 0
         self._written: Member | None = None
-        """This member as its key describes it; None without a key."""
         self._known_until = 0.0
         """Monotonic time at which this member next writes its keys."""
         self._seen: dict[str, float] = {}
@@ -90,7 +89,7 @@ class EtcdMembership:
     def __enter__(self) -> Self:
         self._thread.start()
         # In a thread of its own, because resolving the name of an endpoint may take longer than the lease lasts.
-        threading.Thread(target=self._show_life, name="sign-of-life", daemon=True).start()
+        threading.Thread(target=self._start_sign_of_life, name="sign-of-life", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -205,7 +204,7 @@ class EtcdMembership:
             everyone = tuple(sorted(found, key=lambda one: (one.name, one.since)))
             absent = self._absent(everyone, {_name(each): _time(each.value) for each in known})
             self._newest = Members(everyone, leader, began, frozenset(map(_name, draining)), absent)
-            self._watch()
+            self._watch_others()
         return revision
 
     def _renew(self) -> None:
@@ -231,7 +230,7 @@ class EtcdMembership:
 
     # ---- signs of life
 
-    def _show_life(self) -> None:
+    def _start_sign_of_life(self) -> None:
         """Start the sign of life, by which other members notice the end of this process."""
         self._sign = SignOfLife(self._etcd.access.endpoints[0])
         if self._stopping.is_set():
@@ -240,16 +239,15 @@ class EtcdMembership:
         with suppress(Exception):  # the next reading writes the address
             self._read()
 
-    def _watch(self) -> None:
+    def _watch_others(self) -> None:
         """Watch the signs of life of all others."""
         watched = {one.id: one for one in self._newest.all if one.alive and one.id != self._own.id}
         for gone in self._watches.keys() - watched.keys():
             self._watches.pop(gone).close()
         for member in watched.values():
-            self._watches.setdefault(member.id, Watch()).follow(member.alive, partial(self._end, member))
+            self._watches.setdefault(member.id, Watch()).follow(member.alive, partial(self._end_member, member))
 
-    def _end(self, member: Member) -> None:
-        """End the lease and the claim of a member whose process has ended."""
+    def _end_member(self, member: Member) -> None:
         log.info("a member has ended; ending its lease", member=member.name)
         try:
             if own := self._etcd.get(key(self._root, "members", member.name, member.id), self._within_s):
@@ -290,7 +288,6 @@ class _Claim(_Value):
 
 
 def _member(found: pb.KeyValue) -> Member | None:
-    """Return the member in a key; None if the key is malformed."""
     try:
         value = _Member.model_validate_json(found.value)
         return Member(
@@ -317,7 +314,6 @@ def _time(value: bytes) -> float:
 
 
 def _leader(claim: pb.KeyValue) -> Member | None:
-    """Return the member that the claim describes; None if the claim is malformed."""
     try:
         value = _Claim.model_validate_json(claim.value)
     except ValueError:

@@ -88,7 +88,7 @@ class EtcdStore(EtcdClaim):
         return Written(texts, found.last)
 
     def _state(self, found: Contents) -> SavedState:
-        """Return the state in the records. Jobs and ends are sorted by time, because etcd sorts keys by name."""
+        """Return the state in the records; jobs and ends are sorted by time, because etcd sorts keys by name."""
         saved = decode(records(self._root, found.texts))
         jobs = dict(sorted(saved.jobs.items(), key=lambda job: job[1].registered_at))
         ends = dict(sorted(saved.ends.items(), key=lambda end: end[1].ended_at))

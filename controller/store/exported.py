@@ -33,7 +33,7 @@ class Exported(NamedTuple):
 
 def text_of(exported: Exported) -> bytes:
     lines = "".join(f"{json.dumps(line)}\n" for line in _lines(exported)).encode()
-    return lines + _checksum(lines)
+    return lines + _checksum_line(lines)
 
 
 def _lines(exported: Exported) -> Iterator[object]:
@@ -60,7 +60,7 @@ def parsed(text: bytes) -> Exported:
     if problem := format_problem(of_records):
         raise ValueError(f"its state {problem}")
     lines = first + b"".join(records)
-    if text != lines + _checksum(lines):
+    if text != lines + _checksum_line(lines):
         raise ValueError("it is damaged: its checksum does not match its lines")
     try:
         found = [(Key(Kind(kind), key), json.dumps(value)) for kind, key, value in map(json.loads, records)]
@@ -72,6 +72,5 @@ def parsed(text: bytes) -> Exported:
     return Exported(decode(found), secret, epoch)
 
 
-def _checksum(lines: bytes) -> bytes:
-    """Return the last line of a text that has these other lines."""
+def _checksum_line(lines: bytes) -> bytes:
     return f"{json.dumps({'blake2b': hashlib.blake2b(lines).hexdigest()})}\n".encode()

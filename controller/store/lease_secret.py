@@ -43,9 +43,9 @@ def check(directory: Path, in_use: bool) -> None:
 
 
 def _found(path: Path, in_use: bool) -> bytes:
-    """Return the contents of the file: the secret, and its checksum if the file has one. Raises ``InvalidInput``.
+    """Return the contents of the file: the secret, and its checksum if the file has one.
 
-    The result is empty when there is no file."""
+    The result is empty when there is no file. Raises ``InvalidInput``."""
     try:
         if not path.exists():
             if in_use:
@@ -57,7 +57,7 @@ def _found(path: Path, in_use: bool) -> bytes:
         raise _cannot(path, error) from None
     if problem:
         raise InvalidInput.of("state_dir", f"{path}, the secret of lease tokens: {problem}")
-    if len(found) != SECRET_BYTES and found != _checked(found[:SECRET_BYTES]):
+    if len(found) != SECRET_BYTES and found != _with_checksum(found[:SECRET_BYTES]):
         why = "is damaged, so no lease token would be valid"
         raise InvalidInput.of("state_dir", _instructions(path, why))
     return found
@@ -69,8 +69,7 @@ def _cannot(path: Path, error: OSError) -> InvalidInput:
     )
 
 
-def _checked(secret: bytes) -> bytes:
-    """Return the contents of the file: the secret, and its checksum."""
+def _with_checksum(secret: bytes) -> bytes:
     return secret + hashlib.blake2b(secret, digest_size=CHECKSUM_BYTES).digest()
 
 
@@ -87,7 +86,7 @@ def make(path: Path, secret: bytes) -> None:
     made = path.with_suffix(".new")
     made.unlink(missing_ok=True)
     with open(made, "xb", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(_checked(secret))
+        file.write(_with_checksum(secret))
         os.fsync(file)
     made.replace(path)
     sync_directory(path.parent)

@@ -120,7 +120,7 @@ def changes(before: SavedState, after: SavedState) -> ChangedRecords:
     for (kind, old), (_, new) in zip(_by_kind(before), _by_kind(after), strict=True):
         for name, was, now in differing(old, new):
             if was != now:
-                changed[Key(kind, _text(name))] = now
+                changed[Key(kind, _key_text(name))] = now
     return changed
 
 
@@ -205,8 +205,7 @@ def _by_kind(state: SavedState) -> Iterator[tuple[Kind, Mapping[Any, object]]]:
     yield Kind.PART, state.parts
 
 
-def _text(name: str | tuple[str, str]) -> str:
-    """Return the key of a record as text."""
+def _key_text(name: str | tuple[str, str]) -> str:
     return name if isinstance(name, str) else " ".join(name)
 
 

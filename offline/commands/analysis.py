@@ -82,7 +82,7 @@ def what_if(
 
     kinds = kinds_named(fail) if fail else frozenset(FailureKind)
     request = AnalyseFailures(_network(options, "planned", time_limit), kinds, top or None, within)
-    with _progress() as progress:
+    with _progress_bar() as progress:
         found = what_if_message(analyse_failures(request, progress))
     show_failures(found)
 
@@ -144,8 +144,7 @@ def _network(options: FabricOptions, scheme: str, time_limit: float | None) -> N
 
 
 @contextmanager
-def _progress() -> Iterator[OnProgress]:
-    """Show a progress bar while the block runs; on a terminal only."""
+def _progress_bar() -> Iterator[OnProgress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("failures", total=None)

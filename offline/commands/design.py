@@ -222,7 +222,6 @@ def _one_standard_input(network: Path, jobs: Sequence[Path]) -> None:
 
 
 def _bandwidth(network: Path, files: Sequence[Path], objective: Objective) -> tuple[Shape, dict[str, Any]]:
-    """Return the network in the file, and the report of its best bandwidths for the jobs."""
     from offline.design.bandwidth import fastest
     from offline.design.jobs import designed_jobs, question_of
     from offline.design.report import bandwidth_report

@@ -171,13 +171,13 @@ def simulate_command(
     )
     if repair_at is not None and repair_at <= fail_at:
         raise typer.BadParameter(f"must be after --fail-at ({fail_at:g})", param_hint="--repair-at")
-    found = _trained(options, scheme or ["planned"], how, time_limit, (fail_at, repair_at), path_stretch)
+    found = _simulation_report(options, scheme or ["planned"], how, time_limit, (fail_at, repair_at), path_stretch)
     show(found, lambda: _slowdowns(found), as_json)
     if any(job["cut_off"] for scheme in found["schemes"] for job in scheme["jobs"]):
         raise typer.Exit(ExitStatus.PARTLY)
 
 
-def _trained(
+def _simulation_report(
     options: FabricOptions,
     names: list[str],
     how: Options,
@@ -251,7 +251,7 @@ def generate_workload(
 
 
 def _plan_report(scheme: str, known: Scenario, problem: Problem, plan: Plan) -> dict[str, Any]:
-    """Return a plan as plain data. ``ecmp_slowdown`` is None when the plan has no ECMP draws."""
+    """Return a plan as plain data; ``ecmp_slowdown`` is None when the plan has no ECMP draws."""
     slowdowns = {job: _rounded(slowdown) for job, slowdown in plan.job_slowdown.items()}
     unrouted = set(plan.unrouted)
     stopped = [flow for flow in problem.flows if flow.id in unrouted and not flow.id.subflow]

@@ -63,11 +63,11 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
         nothing = np.zeros((len(question.terms), len(least)))
         return _design(question, least, Proof(np.ones(len(nothing)), nothing), least, most)
     classes = _classes(question.terms)
-    units = _guess(classes, most) if near is None else np.maximum(near, most.max() * _SMALLEST_UNIT)
+    units = _initial_guess(classes, most) if near is None else np.maximum(near, most.max() * _SMALLEST_UNIT)
     best: Design | None = None
     for _ in range(_MOST_SCALINGS):
-        found = _solved(classes, question.limits, units, exactly)
-        gbps = _within(found.gbps, question, least, most, exactly)
+        found = _solve(classes, question.limits, units, exactly)
+        gbps = _moved_into_limits(found.gbps, question, least, most, exactly)
         prices = found.total_s, found.budget_s, found.relations_s
         proof = Proof(found.floors[classes.of_term], found.shares[classes.of_term], *prices)
         if question.limits.allow(gbps.tolist()):
@@ -83,9 +83,9 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
 def _least_prices(design: Design, question: Question, least: Floats, most: Floats) -> Design:
     """Return the design with smaller prices (the dual variables in ``Proof``) if they still prove the bound.
 
-    The price of a limit that is not reached becomes 0. The price of the total becomes the largest net worth of one more
-    Gbit/s in any dimension: the decrease of the time minus the other prices. The solver's own prices have rounding
-    errors, or are one of many valid choices."""
+    The price of a limit that is not reached becomes 0. The price of the total becomes the largest net worth of one
+    more Gbit/s in any dimension: the decrease of the time minus the other prices. The solver's own prices have
+    rounding errors, or are one of many valid choices."""
     limits, gbps, proof = question.limits, np.array(design.gbps), design.proof
     cost, used = np.array(limits.cost), math.fsum(design.gbps)
     budget_s = 0.0 if limits.budget is None or design.cost < limits.budget * (1 - KEPT) else proof.budget_s
@@ -109,7 +109,7 @@ def _least_prices(design: Design, question: Question, least: Floats, most: Float
     return replace(design, bound_s=bound_s, proof=found)
 
 
-def _guess(classes: _Classes, most: Floats) -> Floats:
+def _initial_guess(classes: _Classes, most: Floats) -> Floats:
     """Return the bandwidths that are best if times of dimensions add up and every Gbit/s costs the same.
 
     For a fixed total, the sum of load_d / b_d is least when b_d is proportional to sqrt(load_d)."""
@@ -132,11 +132,11 @@ def _better(one: Design | None, other: Design) -> Design:
     return replace(fast, bound_s=proven.bound_s, proof=proven.proof)
 
 
-def _within(gbps: Floats, question: Question, least: Floats, most: Floats, exactly: bool) -> Floats:
+def _moved_into_limits(gbps: Floats, question: Question, least: Floats, most: Floats, exactly: bool) -> Floats:
     """Return the bandwidths moved back into the limits, which a solver exceeds by rounding errors.
 
-    Each bandwidth is reduced in proportion to its distance from its minimum. With relations all bandwidths are scaled
-    by one factor instead, which keeps the ratios between dimensions."""
+    Each bandwidth is reduced in proportion to its distance from its minimum. With relations all bandwidths are
+    scaled by one factor instead, which keeps the ratios between dimensions."""
     limits, gbps = question.limits, np.clip(gbps, least, most)
     over = float(gbps.sum()) - (limits.total or np.inf)
     if limits.relations and limits.total and (over > 0 or exactly):
@@ -161,7 +161,6 @@ class _Classes(NamedTuple):
     The scale of a term is its largest number of gigabits, or the floor of a term that sends nothing."""
 
     of_term: list[int]
-    """Class of each term."""
     gigabits: Floats
     """Gigabits divided by the scale, by class and dimension."""
     floor: Floats
@@ -203,11 +202,10 @@ class _Solved(NamedTuple):
     relations_s: tuple[float, ...]
 
 
-def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> _Solved:
-    """Solve the programme of these classes.
+def _solve(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> _Solved:
+    """Solve the programme of these classes. Raises ``SignalboxError`` when the solver fails.
 
-    ``units``: bandwidths close to the solution, in which the variables are measured. Raises ``SignalboxError`` when the
-    solver fails."""
+    ``units``: bandwidths close to the solution, in which the variables are measured."""
     sends = classes.gigabits > 0
     sending, dims = np.asarray(sends.any(axis=1)), np.flatnonzero(sends.any(axis=0))
     gigabits = classes.gigabits[sending][:, dims] / units[dims]
@@ -283,7 +281,7 @@ class _Programme:
         return lambda prices: max(upper(prices), 0.0) - max(lower(prices), 0.0)
 
     def box(self, most: Floats) -> None:
-        """Add the limits of each bandwidth. A dimension in which nothing is sent is fixed at its least bandwidth."""
+        """Add the limits of each bandwidth; a dimension in which nothing is sent is fixed at its least bandwidth."""
         for d, room in enumerate((most - self._least) / self._step):
             if d not in self._dims:
                 self._add(self._row((d, 1.0)), 0.0)

@@ -36,7 +36,7 @@ def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
         most = np.minimum(most, np.divide(left, cost, out=np.full_like(cost, math.inf), where=cost > 0))
     if limits.relations:
         InvalidInput.refuse(_unloaded(question))
-        most = _related(limits, least, most, exactly)
+        most = _upper_limits(limits, least, most, exactly)
     InvalidInput.refuse(_impossible(question, most))
     return least, np.maximum(most, least)
 
@@ -110,7 +110,7 @@ def _unloaded(question: Question) -> list[FieldProblem]:
     ]
 
 
-def _related(limits: Limits, least: Floats, most: Floats, exactly: bool) -> Floats:
+def _upper_limits(limits: Limits, least: Floats, most: Floats, exactly: bool) -> Floats:
     """Return the upper limit of each bandwidth, computed by a linear programme where ``most`` is infinite.
 
     The computed limits are rounded up slightly. Raises ``InvalidInput`` when the relations contradict the other

@@ -60,7 +60,7 @@ def best_steps(
     taken = {step: model.new_bool_var(f"step {step}") for step in steps}
     model.add(sum(taken.values()) == count)
     model.add(sum(taken[step] for step in of_rings) >= min(rings, len(of_rings), count))
-    _mean_and_most(model, servers, taken, _whole(servers, weights))
+    _minimize_mean_and_most(model, servers, taken, _whole(servers, weights))
     start = chosen_steps(servers, rings, interfaces - rings, weights)
     if start:
         for step in steps:
@@ -83,13 +83,13 @@ def _whole(servers: int, weights: Sequence[float] | None) -> list[int]:
     return [0, *(round(_SCALE * weight / total) for weight in weights[1:])]
 
 
-def _mean_and_most(
+def _minimize_mean_and_most(
     model: cp_model.CpModel, servers: int, taken: dict[int, cp_model.IntVar], weights: Sequence[int]
 ) -> None:
     """Add the objective: the weighted sum of hops first, then the largest number of hops.
 
-    An offset is reached within h hops if the offset itself, or (offset - step) for a chosen step, is reached within h -
-    1 hops."""
+    An offset is reached within h hops if the offset itself, or (offset - step) for a chosen step, is reached within
+    h - 1 hops."""
     offsets, distances = range(1, servers), range(1, servers)
     within = {(offset, 0): int(offset == 0) for offset in range(servers)} | {(0, hops): 1 for hops in distances}
     reached: dict[tuple[int, int], cp_model.IntVar | int] = dict(within)

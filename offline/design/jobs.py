@@ -129,10 +129,10 @@ def _job(data: Any, place_of: PlaceOf, shape: Shape, every: bool) -> list[Design
     with placed(place_of):
         job = validated(JobInDesign, data)
         InvalidInput.refuse(_misplaced(job, data))
-        ranks = _ranks(job, shape)
+        ranks = _rank_count(job, shape)
         if job.model is None:
             spec = _spec(job, ranks)
-            return [_designed(job, _phases(spec, shape), shape, spec=spec)]
+            return [_designed(job, _bytes_by_phase(spec, shape), shape, spec=spec)]
         parallelism = job.parallelism or Parallelism()
         if parallelism.data is None:
             divided = parallelism.tensor * parallelism.pipeline
@@ -161,8 +161,8 @@ def _misplaced(job: JobInDesign, data: Any) -> Iterator[FieldProblem]:
             yield FieldProblem(name, "cannot be combined with a model, which defines the traffic: omit one of them")
 
 
-def _ranks(job: JobInDesign, shape: Shape) -> int:
-    """Return the number of ranks: the number of the job's addresses, or of all NPUs if the job has no addresses."""
+def _rank_count(job: JobInDesign, shape: Shape) -> int:
+    """Return the number of the job's addresses, or of all NPUs if the job has no addresses."""
     if job.hosts:
         ranks = len(addresses_in("hosts", job.hosts)) * job.ranks_per_host
     else:
@@ -174,9 +174,9 @@ def _ranks(job: JobInDesign, shape: Shape) -> int:
 
 
 def _spec(job: JobInDesign, ranks: int) -> JobSpec:
-    """Return the spec of a job without a model. Raises ``InvalidInput``.
+    """Return the spec of a job without a model, with invented addresses; a design needs only the numbers of NPUs.
 
-    Its addresses are made up, since a design needs only the numbers of NPUs."""
+    Raises ``InvalidInput``."""
     if ranks > MAX_ENDPOINTS:
         message = (
             f"the job has no addresses, so it has {ranks:,} ranks, one per NPU; at most {MAX_ENDPOINTS:,} are allowed"
@@ -193,8 +193,7 @@ def _spec(job: JobInDesign, ranks: int) -> JobSpec:
     )
 
 
-def _phases(spec: JobSpec, shape: Shape) -> dict[int, tuple[float, ...]]:
-    """Return the bytes of each dimension by phase."""
+def _bytes_by_phase(spec: JobSpec, shape: Shape) -> dict[int, tuple[float, ...]]:
     loads = defaultdict[int, Loads](lambda: Loads(shape))
     members = {group.name: np.array(group.ranks) for group in spec.groups}
     for collective in spec.collectives:

@@ -138,7 +138,6 @@ class _Links:
         self.dimension, self.stride, self._npus = dimension, stride, npus
 
     def coordinates(self, npus: Ints) -> Ints:
-        """Return the coordinates of the NPUs in this dimension."""
         return npus // self.stride % self.dimension.size
 
     def add(self, npus: Ints, there: Ints, size: Floats) -> None:
@@ -148,7 +147,6 @@ class _Links:
         raise NotImplementedError
 
     def busiest(self) -> Floats:
-        """Return the bytes on the most loaded link of each NPU."""
         raise NotImplementedError
 
     def add_part(self, npus: Ints, places: Ints, size: float) -> None:
@@ -254,7 +252,6 @@ class _RingLinks(_Links):
             self._round[1, ring, :, inner] += size
 
     def add_parts(self, places: Ints, size: float, beside: float) -> None:
-        """Add groups as ``Loads.add_everywhere`` describes."""
         self._round[0] += beside * size
         if self._can_turn_back(places):
             at = np.arange(self.dimension.size) % len(places)
@@ -264,7 +261,6 @@ class _RingLinks(_Links):
             self._round[1] += beside * size
 
     def _can_turn_back(self, places: Ints) -> bool:
-        """Return whether the places are adjacent and at most half of the ring."""
         return bool(np.ptp(places) < len(places) <= self.dimension.size / 2)
 
     def least(self, alike: Floats) -> float:

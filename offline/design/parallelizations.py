@@ -54,7 +54,7 @@ def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:
 def _offer(data: Any, servers: int) -> Offer:
     job = validated(JobInDesign, data)
     InvalidInput.refuse(_misplaced(job, data))
-    count, ranks_each = _sizes(job, servers)
+    count, ranks_each = _servers_and_ranks(job, servers)
     addresses = [f"10.0.{1 + number >> 8}.{1 + number & 255}" for number in range(count)]
     common = {name: value for name, value in data.items() if name not in _ONLY_HERE}
     common |= {"endpoints": [address for address in addresses for _ in range(ranks_each)]}
@@ -64,7 +64,7 @@ def _offer(data: Any, servers: int) -> Offer:
     return Offer(job.job_id, count, tuple(Way(each.name, spec, each.compute) for each, spec in specs))
 
 
-def _sizes(job: JobInDesign, servers: int) -> tuple[int, int]:
+def _servers_and_ranks(job: JobInDesign, servers: int) -> tuple[int, int]:
     """Return the number of servers, and of ranks on each. Raises ``InvalidInput``."""
     if job.hosts:
         count, ranks_each = len(addresses_in("hosts", job.hosts)), job.ranks_per_host

@@ -58,7 +58,7 @@ def bandwidth_report(
                 shape.relations, question.limits.relations, design.proof.relations_s, strict=True
             )
         ],
-        "others": [_other(name, gbps, question) for name, gbps in _others(shape)],
+        "others": [_other(name, gbps, question) for name, gbps in _compared_designs(shape)],
         "jobs": [job_report(job, shape, design.gbps) for job in jobs],
     }
 
@@ -118,8 +118,7 @@ def _worth(objective: Objective, question: Question, design: Design) -> list[flo
     return [design.cost * each - design.time_s * cost for each, cost in zip(time_s, costs, strict=True)]
 
 
-def _others(shape: Shape) -> Iterable[tuple[str, tuple[float, ...]]]:
-    """Yield the bandwidths with which the answer is compared, each with its name."""
+def _compared_designs(shape: Shape) -> Iterable[tuple[str, tuple[float, ...]]]:
     if shape.total_gbps is not None:
         yield "equal split", (shape.total_gbps / len(shape.dimensions),) * len(shape.dimensions)
     if shape.rates is not None:

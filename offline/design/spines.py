@@ -49,10 +49,10 @@ def ways(positions: int, members: int, alike: bool, failed: int) -> Iterator[tup
     def some(size: int) -> Iterator[Members]:
         return iter((tuple(range(size)),)) if alike else combinations(range(members), size)
 
-    return _from(positions, failed, min(members, failed), None, some)
+    return _ways_of_remaining(positions, failed, min(members, failed), None, some)
 
 
-def _from(
+def _ways_of_remaining(
     positions: int, failed: int, largest: int, last: Members | None, some: Callable[[int], Iterator[Members]]
 ) -> Iterator[tuple[Members, ...]]:
     """Yield the ways in which ``failed`` members of the remaining positions can fail.
@@ -67,7 +67,7 @@ def _from(
     for size in range(-(-failed // positions) if positions else failed + 1, min(largest, failed) + 1):
         for gone in some(size):
             if last is None or len(last) > size or gone >= last:
-                for rest in _from(positions - 1, failed - size, size, gone, some):
+                for rest in _ways_of_remaining(positions - 1, failed - size, size, gone, some):
                     yield (gone, *rest)
 
 
@@ -184,7 +184,6 @@ class Pods(Family):
             yield tuple(f"core{at * count + each}" if core else f"agg{each * half + at}" for at, each in gone)
 
     def _members(self, count: int) -> tuple[int, bool]:
-        """Return the number of switches at a position, and whether they are interchangeable."""
         return (count, True) if self.failing is Upper.CORE else (self.k, False)
 
     def count_of_failures(self, count: int, failed: int) -> int:
@@ -241,19 +240,18 @@ def _choice(family: Family, jobs: Sequence[WorkloadJob], count: int, uplink_gbps
     intact = _bounds(family.fabric(count, uplink_gbps), jobs)
     if not intact or not left:
         return None
-    iteration = max(_iteration(each, jobs) for each in left)
+    iteration = max(_relative_iteration_time(each, jobs) for each in left)
     capacity_gbps = family.capacity_gbps(count, uplink_gbps)
     return Choice(count, uplink_gbps, capacity_gbps, intact.worst, max(each.worst for each in left), iteration)
 
 
 def _bounds(fabric: Fabric, jobs: Sequence[WorkloadJob]) -> Bounds | None:
-    """Return the bounds of all jobs, or None when a flow has no path."""
     problem = problem_of(fabric, jobs)
     bounds = slowdown_bounds(problem)
     return bounds if len(bounds.cuts.routable) == len(problem.flows) else None
 
 
-def _iteration(bounds: Bounds, jobs: Sequence[WorkloadJob]) -> float:
+def _relative_iteration_time(bounds: Bounds, jobs: Sequence[WorkloadJob]) -> float:
     """Return the mean over jobs of (compute + slowdown * ideal time) / (compute + ideal time)."""
     return fmean(
         (job.compute_s + bounds.job.get(job.id, 1.0) * job.ideal_s) / (job.compute_s + job.ideal_s) for job in jobs
@@ -276,7 +274,6 @@ def smallest(
 def _planned(
     family: Family, jobs: Sequence[WorkloadJob], choice: Choice, failed: int, goal: float, limits: PlanLimits
 ) -> list[Plan]:
-    """Return the plans for all failures, or an empty list when one of them is above the goal."""
     made = []
     for fabric in family.fabrics(choice.count, choice.uplink_gbps, failed):
         made.append(answered(plan(problem_of(fabric, jobs), limits)))

@@ -86,14 +86,14 @@ def best_product(question: Question) -> Tradeoff:
     least_cost = limits.cost_of(cheapest(question, least, most).tolist())
     lines = [_line(best, question, least, most)]
     for _ in range(_MOST_PROGRAMMES):
-        bound, cost = min(_between(least_cost, lines), default=(math.inf, 0.0))
+        bound, cost = min(_costs_to_try(least_cost, lines), default=(math.inf, 0.0))
         if bound >= best.time_s * best.cost * (1 - _PRECISION):
             break
         there = replace(question, limits=replace(limits, budget=cost))
         design = fastest(there, exactly=True, near=best.gbps)
         best = min(best, design, key=lambda each: each.time_s * each.cost)
         lines = sorted((*lines, _line(design, there, least, most)), key=itemgetter(0))
-    bound = min((*_between(least_cost, lines), *((line.product(line.cost), 0.0) for line in lines)))[0]
+    bound = min((*_costs_to_try(least_cost, lines), *((line.product(line.cost), 0.0) for line in lines)))[0]
     best = replace(best, proof=_proof_at(best, lines))
     return Tradeoff(best, bound, _worth_of_total(question, best))
 
@@ -130,7 +130,7 @@ def _line(design: Design, question: Question, least: Floats, most: Floats) -> _L
     return _Line(cost, design.proof.bound_s(question, least, most), design.proof)
 
 
-def _between(least_cost: float, lines: list[_Line]) -> Iterator[tuple[float, float]]:
+def _costs_to_try(least_cost: float, lines: list[_Line]) -> Iterator[tuple[float, float]]:
     """Yield for each pair of neighbouring known costs the bound of time x cost, and the next cost to try."""
     first = lines[0]
     if first.cost > least_cost * (1 + _PRECISION):

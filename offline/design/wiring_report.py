@@ -46,7 +46,7 @@ def wiring_report(found: Sequence[Answer], servers: int, interfaces: int, rates:
                 "refused": answer.refused,
                 "alternative_parallelization": answer.other.name,
                 "parallelizations": [parallelization_report(each) for each in answer.parallelizations],
-                "exact": _exact(answer.best) if exact else None,
+                "exact": _best_steps(answer.best) if exact else None,
             }
             for answer, at in zip(found, places(found), strict=True)
         ],
@@ -99,7 +99,7 @@ def exported(folder: Path, found: Sequence[Answer], servers: int, interfaces: in
         wiring = wiring.beside(answer.best.found.wiring.placed(at, servers))
     topology = direct_connect(wiring.peers, rates.interface_gbps * GIGABIT, OFFLINE)
     fabric = fabric_of(topology)
-    specs = [_at(answer.best.spec, fabric, at) for answer, at in accepted]
+    specs = [_with_addresses(answer.best.spec, fabric, at) for answer, at in accepted]
     (folder / "jobs").mkdir(parents=True, exist_ok=True)
     for spec in specs:
         text = json.dumps(spec.model_dump(mode="json", exclude_defaults=True), indent=2)
@@ -140,14 +140,13 @@ def _has_only_rings(spec: JobSpec) -> bool:
     return not spec.transfers and all(collective.algorithm in RINGS for collective in spec.collectives)
 
 
-def _at(spec: JobSpec, fabric: Fabric, at: Sequence[int]) -> JobSpec:
-    """Return the spec with the addresses of these servers."""
+def _with_addresses(spec: JobSpec, fabric: Fabric, at: Sequence[int]) -> JobSpec:
     hosts = list(fabric.hosts)
     place = {address: hosts[at[number]] for number, address in enumerate(dict.fromkeys(spec.endpoints))}
     return spec.model_copy(update={"endpoints": tuple(place[address] for address in spec.endpoints)})
 
 
-def _exact(each: Evaluated) -> Report | None:
+def _best_steps(each: Evaluated) -> Report | None:
     """Return the best steps and whether they are proven, or None for more than ``MOST_SERVERS`` servers."""
     found = each.found
     servers, interfaces = found.traffic.servers, found.wiring.interfaces

@@ -69,7 +69,7 @@ def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
     """Return the fabric without ``count`` random cables between switches.
 
     Raises ``InvalidInput`` when there are fewer cables."""
-    cables = [link for link in fabric.links.values() if link.src < link.dst or not _back(fabric, link)]
+    cables = [link for link in fabric.links.values() if link.src < link.dst or not _other_direction(fabric, link)]
     if count > len(cables):
         message = f"{count} cables cannot fail: there are {len(cables)} left between switches"
         raise InvalidInput.of("--fail-random-links", message)
@@ -80,12 +80,12 @@ def without(fabric: Fabric, links: Iterable[LinkId]) -> Fabric:
     """Return the fabric without the cables of these links, and with a ``generation`` that is higher by 1.
 
     Both directions of a cable are removed. A circuit has one direction."""
-    cut = {each for link in links for each in (link, _back(fabric, fabric.links[link]))}
+    cut = {each for link in links for each in (link, _other_direction(fabric, fabric.links[link]))}
     kept = {link_id: link for link_id, link in fabric.links.items() if link_id not in cut}
     return replace(fabric, generation=fabric.generation + 1, links=kept)
 
 
-def _back(fabric: Fabric, link: Link) -> LinkId | None:
+def _other_direction(fabric: Fabric, link: Link) -> LinkId | None:
     """Return the other direction of the same cable, or None for a circuit."""
     back = fabric.links.get(LinkId(*link.dst))
     return back.id if back and back.dst == link.src else None

@@ -114,7 +114,7 @@ def _topology(graph: _Graph) -> Topology:
 
 
 def _circuits(graph: _Graph) -> Iterator[Circuit]:
-    """Yield the circuits. Interface k is port k + 1."""
+    """Yield the circuits; interface k is port k + 1."""
     for edge in graph.edges:
         if edge.interface is not None:
             yield Circuit(edge.source, edge.target, 1 + edge.interface, edge.capacity_gbps * 1e9)

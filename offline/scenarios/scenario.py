@@ -81,7 +81,6 @@ class StretchedPaths(CandidatePaths):
         return (*shortest, *found[: self.max_paths])
 
     def _detours(self, src: Dpid, dst: Dpid) -> Iterator[Path]:
-        """Yield the detours, the shortest first."""
         towards = self._towards(dst)
         if dst not in self._ahead:
             self._ahead[dst] = self._switches_ahead(towards)

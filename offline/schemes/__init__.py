@@ -21,7 +21,7 @@ from offline.schemes.integer_program import Routed, min_max_ilp
 Scheme = Callable[[Problem, PlanLimits], Plan | NoPlan]
 
 
-def _routed(name: str, numbered: Numbered, limits: PlanLimits) -> Routed | None:
+def _links_of_flows(name: str, numbered: Numbered, limits: PlanLimits) -> Routed | None:
     """Return the links of every flow, or None when the scheme found no routing within its time limit."""
     match name:
         case "ecmp":
@@ -35,14 +35,13 @@ def _routed(name: str, numbered: Numbered, limits: PlanLimits) -> Routed | None:
 
 
 def _plan(name: str, problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
-    """Return the scheme's routes as a plan."""
     limits = limits.begun()
     return judged(problem, limits, partial(_drafts, name, problem, limits))
 
 
 def _drafts(name: str, problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
     numbered = Numbered(problem)
-    routed = _routed(name, numbered, limits)
+    routed = _links_of_flows(name, numbered, limits)
     if routed is None:
         raise Fault(f"{name} found no routing within {limits.time_limit_s:g} s; --time-limit gives it more time")
     routing = draft(problem, name, numbered.next_hops.routes(routed.links))

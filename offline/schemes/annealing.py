@@ -76,7 +76,6 @@ class _State:
             self._put(host)
 
     def swap(self, one: int, other: int) -> None:
-        """Exchange the spines of two hosts."""
         for host in (one, other):
             for flow in self._flows_to[host]:
                 self._add(flow, -1)

@@ -54,7 +54,7 @@ def min_max_ilp(choices: PathChoices, floor: float, limits: PlanLimits) -> Route
     unit = math.gcd(*(weight for jobs in on_link.values() for rows in jobs.values() for *_, weight in rows)) or 1
     loads = [_load(model, jobs, unit) for jobs in on_link.values()]
     least = int(floor * _SCALE / unit)
-    most = max((_heaviest(chain(*jobs.values())) // unit for jobs in on_link.values()), default=0)
+    most = max((_largest_load(chain(*jobs.values())) // unit for jobs in on_link.values()), default=0)
     alpha = model.new_int_var(least, max(least, most), "alpha")
     for load in loads:
         model.add(load <= alpha)
@@ -74,7 +74,6 @@ def min_max_ilp(choices: PathChoices, floor: float, limits: PlanLimits) -> Route
 def _on_links(
     choices: PathChoices, takes: Sequence[Sequence[cp_model.IntVar]]
 ) -> Mapping[int, dict[JobId, list[_Row]]]:
-    """Return the rows of the paths over each link, by link and job."""
     found: defaultdict[int, defaultdict[JobId, list[_Row]]] = defaultdict(lambda: defaultdict(list))
     per_bps = (_SCALE / choices.next_hops.capacity_bps).tolist()
     for flow, options, paths in zip(choices.flows, choices.options, takes, strict=True):
@@ -99,7 +98,7 @@ def _load(model: cp_model.CpModel, jobs: Mapping[JobId, Sequence[_Row]], unit: i
             for phase in sorted({phase for phase, *_ in rows})
         ]
         if len(sums) > 1:
-            peak = model.new_int_var(0, _heaviest(rows) // unit, "peak")
+            peak = model.new_int_var(0, _largest_load(rows) // unit, "peak")
             for of_phase in sums:
                 model.add(of_phase <= peak)
             sums = [peak]
@@ -107,6 +106,5 @@ def _load(model: cp_model.CpModel, jobs: Mapping[JobId, Sequence[_Row]], unit: i
     return cp_model.LinearExpr.sum(parts)
 
 
-def _heaviest(rows: Iterable[_Row]) -> int:
-    """Return the load of a link if all flows with a path over the link take it."""
+def _largest_load(rows: Iterable[_Row]) -> int:
     return sum(weight for *_, weight in rows)

@@ -66,7 +66,7 @@ class Routing:
         A cycle that only continues towards a goal plan runs ``CYCLE_S`` after the previous cycle."""
         if self.goal and now_s < self._cycle_at_s + CYCLE_S and same_inputs(self.goal.problem, problem):
             return set()
-        key = (_state(problem), id(self.goal))
+        key = (_key_of(problem), id(self.goal))
         if key not in self._cycles:
             self._cycles[key] = solved(problem, limits, self._min_gain, self.goal)
             self.plans += 1
@@ -92,8 +92,7 @@ class Routing:
         return route is not None and problem.is_in_force(replace(flow, current=route))
 
     def _plan(self, problem: Problem) -> Plan | NoPlan:
-        """Return the plan for the problem; equal problems get the same plan."""
-        key = _state(problem)
+        key = _key_of(problem)
         if key not in self._known:
             self._known[key] = self._scheme(problem)
             self.plans += 1
@@ -106,6 +105,5 @@ class Routing:
         return set(changed)
 
 
-def _state(problem: Problem) -> object:
-    """Return a key that is equal for equal problems."""
+def _key_of(problem: Problem) -> object:
     return problem.generation, tuple((flow.id, flow.current) for flow in problem.flows)

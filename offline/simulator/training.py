@@ -104,15 +104,14 @@ def simulate(
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """Bits that are sent together, and the connections for them.
+    """Bits of one flow that are sent together, and the connections for them.
 
-    The bits are those of one flow or, with a common queue, of all subflows of one pair."""
+    With a common queue, the bits are those of all subflows of one pair."""
 
     ring: _Ring
     flows: tuple[FlowId, ...]
     weight: float
     step_bits: float
-    """Bits to send in one step."""
     nics: tuple[int, int]
     connections: list[int] = field(default_factory=list)
     shares: tuple[float, ...] = ()
@@ -120,27 +119,21 @@ class _Line:
     helpers: Sequence[int] = ()
     """Connections that take bits from the queue of the first connection."""
     unfinished: int = 0
-    """Number of connections that still send in this step."""
 
 
 @dataclass(slots=True, eq=False)
 class _Ring:
-    """Ring of a job."""
-
     job: _Job
     steps: int
     part: int
     lines: list[_Line] = field(default_factory=list)
     unfinished: int = 0
-    """Number of lines that still send in this step."""
     left: int = 0
     """Number of steps to do in this iteration, including the running step."""
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """Job in training."""
-
     spec: WorkloadJob
     rings: list[_Ring] = field(default_factory=list)
     unfinished: int = 0
@@ -153,7 +146,6 @@ class _Job:
 
     @property
     def running(self) -> list[_Ring]:
-        """Rings of the running part."""
         return [ring for ring in self.rings if ring.part == self.part]
 
     @property
@@ -188,7 +180,7 @@ class _Simulation:
         self._order = count()
         self._before_s = 0.0
         for from_s, problem in stages[1:]:
-            self._schedule(from_s, partial(self._change, problem))
+            self._schedule(from_s, partial(self._change_links, problem))
         starts = random.Random(options.seed)
         for job in self._jobs:
             until_s = options.random_starts_s
@@ -196,7 +188,7 @@ class _Simulation:
             self._schedule(start_s, partial(self._communicate, job))
 
     def run(self) -> Outcome:
-        self._change(self._problem)
+        self._change_links(self._problem)
         if self._routing.mode is Replan.NEVER:
             self._route(self._routing.replan(self._of_jobs(job for job in self._jobs if not job.cut_off), 0.0))
         while any(len(job.iterations) < self._options.iterations and not job.cut_off for job in self._jobs):
@@ -213,7 +205,6 @@ class _Simulation:
     # ---- events
 
     def _communicate(self, job: _Job) -> None:
-        """Begin an all-reduce of the job."""
         if job.cut_off:
             return
         self._training[job.spec.id] = job
@@ -221,7 +212,6 @@ class _Simulation:
         self._begin(job, 0)
 
     def _begin(self, job: _Job, part: int) -> None:
-        """Begin all rings of this part of the iteration."""
         job.part = part
         job.unfinished = len(job.running)
         self._replan(job)
@@ -272,8 +262,8 @@ class _Simulation:
             self._schedule(now_s + job.spec.compute_s, partial(self._communicate, job))
         self._replan(None)
 
-    def _change(self, problem: Problem) -> None:
-        """Apply failures or repairs of links. Switches fail over and the controller plans at once."""
+    def _change_links(self, problem: Problem) -> None:
+        """Apply failures or repairs of links; switches fail over and the controller plans at once."""
         self._problem = problem
         for job in self._jobs:
             if not all(map(problem.candidates, self._of_jobs([job]).flows)):
@@ -283,7 +273,6 @@ class _Simulation:
             self._replan(None)
 
     def _cut_off(self, job: _Job) -> None:
-        """Stop a job that has a flow without a path."""
         job.cut_off = True
         job.unfinished = 0
         self._training.pop(job.spec.id, None)
@@ -305,7 +294,7 @@ class _Simulation:
         else:
             sending = (line for job in self._training.values() for line in job.lines if line.unfinished)
             lines = chain(sending, (line for ring in beginner.running for line in ring.lines) if beginner else ())
-            problem = self._of(flow for line in lines for flow in line.flows)
+            problem = self._problem_of_flows(flow for line in lines for flow in line.flows)
         if problem.flows:
             lose = self._options.lose_sent and not beginner
             self._route(self._routing.replan(problem, self._fluid.now_s), self._before_s if lose else math.inf)
@@ -314,20 +303,18 @@ class _Simulation:
                 self._schedule(self._fluid.now_s + CYCLE_S, partial(self._continue_towards, goal))
 
     def _continue_towards(self, goal: GoalPlan) -> None:
-        """Run the next cycle towards the goal, unless another event has started one."""
         if self._routing.goal is goal:
             self._replan(None)
 
     def _of_jobs(self, jobs: Iterable[_Job]) -> Problem:
-        return self._of(flow for job in jobs for flow in job.flows)
+        return self._problem_of_flows(flow for job in jobs for flow in job.flows)
 
-    def _of(self, flows: Iterable[FlowId]) -> Problem:
-        """Return the problem with these flows alone."""
+    def _problem_of_flows(self, flows: Iterable[FlowId]) -> Problem:
         wanted = set(flows)
         return replace(self._problem, flows=tuple(flow for flow in self._problem.flows if flow.id in wanted))
 
     def _route(self, changed: Iterable[FlowId], sent_until_s: float = math.inf) -> None:
-        """Put flows on their new routes. The bits of a step that are not sent yet are divided by the new shares.
+        """Put flows on their new routes, dividing the bits of a step that are not sent yet by the new shares.
 
         Bits that a flow sent after ``sent_until_s`` are lost: it sends them again."""
         for line in dict.fromkeys(chain.from_iterable(self._lines_of[flow] for flow in changed)):

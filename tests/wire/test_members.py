@@ -127,10 +127,10 @@ def test_a_member_that_was_taken_for_dead_is_a_member_again(etcd: EtcdProcess, p
     with membership(etcd, prefix, "a", store.id, store) as leader, membership(etcd, prefix, "b", "2") as other:
         until(lambda: len(other.newest.all) == 2 and other.leader())
         lease, created = leader._lease, store._created
-        other._end(other.newest.all[1])
+        other._end_member(other.newest.all[1])
         assert store._created == created
         until(lambda: other._lease)
-        other._end(leader.own)
+        other._end_member(leader.own)
         until(lambda: leader._lease != lease and store._created > created)
         until(lambda: len(other.newest.all) == 2)
     store.close()

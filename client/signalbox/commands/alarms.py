@@ -107,7 +107,7 @@ def duration_s(text: str) -> float:
     raise typer.BadParameter(f"'{text}' is not a duration such as 90s, 10m, 2h or 3d")
 
 
-def _since(text: str) -> float:
+def _start_time(text: str) -> float:
     """Return a time in seconds since 1970 for an age such as ``10m``, or for an ISO 8601 time."""
     if re.fullmatch(r"\d+[smhd]", text):
         return time.time() - duration_s(text)
@@ -126,7 +126,7 @@ def events(
     since: Annotated[
         float | None,
         typer.Option(
-            parser=_since, metavar="AGO|TIME", help="Start: an age (10m, 2h, 3d) or a time (2026-11-23T14:00)."
+            parser=_start_time, metavar="AGO|TIME", help="Start: an age (10m, 2h, 3d) or a time (2026-11-23T14:00)."
         ),
     ] = None,
     kind: Annotated[

@@ -144,8 +144,8 @@ _CALLED_HERE = {"kinds": "fail", "duration": "for_s", "after": "since", "job_ids
 def _as_given(problem: FieldProblem, given: Mapping[str, Any]) -> FieldProblem:
     """Return the problem with the option or argument that the user typed, in place of the API's field (``names[0]``).
 
-    An argument is shown by its value, or not at all if the message already has this value. ``given``: parameters of the
-    command and their values, by name."""
+    An argument is shown by its value, or not at all if the message already has this value. ``given``: parameters of
+    the command and their values, by name."""
     field = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", problem.path)
     name = "" if not field else field[1] if field[1] in given else _CALLED_HERE.get(field[1], "")
     if not field or name not in given:
@@ -196,7 +196,7 @@ def _link_names(link: pb.Link | pb.DownPart) -> tuple[str, str, str]:
 
 
 def _names_of_part(part: pb.DownPart) -> tuple[str, ...]:
-    """Return the names of a part that is down. A cable has the names of one of its two links."""
+    """Return the names of a part that is down; a cable has the names of one of its two links."""
     return _link_names(part) if part.kind == pb.PART_KIND_LINK else (part.name,)
 
 

@@ -258,7 +258,7 @@ def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) 
     tier_of = distances(neighbours, leaves)
     for tier in range(max(tier_of.values(), default=0) + 1):
         number = 0
-        for part in _parts(neighbours, leaves, {switch for switch, its in tier_of.items() if its <= tier}):
+        for part in _connected_sets(neighbours, leaves, {switch for switch, its in tier_of.items() if its <= tier}):
             below = list(dict.fromkeys(tops[leaf] for leaf in part))
             if len(below) > 1:
                 number += 1
@@ -270,8 +270,7 @@ def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) 
     return found
 
 
-def _parts(neighbours: Mapping[str, set[str]], leaves: Iterable[str], among: set[str]) -> Iterator[list[str]]:
-    """Yield the sets of leaves connected through the switches in ``among``, ordered by the first leaf of each set."""
+def _connected_sets(neighbours: Mapping[str, set[str]], leaves: Iterable[str], among: set[str]) -> Iterator[list[str]]:
     left = dict.fromkeys(leaves)
     while left:
         reached = {next(iter(left))}
@@ -323,7 +322,7 @@ def topology(
     with connect() as client:
         fabric = client.get_fabric()
     refuse_circuits([link.name for link in fabric.links if link.one_way])
-    called = _called(fabric)
+    called = _unique_names(fabric)
     nodes = {dpid: of for dpid, of in _nodes(fabric, names).items() if dpid in called}
     cables = [(link.src.dpid, link.dst.dpid) for link in fabric.links]
     between = [(called[src], called[dst]) for src, dst in cables if {src, dst} <= called.keys()]
@@ -332,11 +331,11 @@ def topology(
         typer.echo(document({"switches": [switch._asdict() for switch in found]}, indent=2))
     else:
         typer.echo(printable(topology_conf(found)), nl=False)
-    _tell(fabric, names, {node for of in nodes.values() for node in of})
+    _warn_of_missing(fabric, names, {node for of in nodes.values() for node in of})
 
 
-def _called(fabric: pb.GetFabricResponse) -> dict[int, str]:
-    """Return the name of each switch, by dpid. A name that several switches share is followed by the dpid."""
+def _unique_names(fabric: pb.GetFabricResponse) -> dict[int, str]:
+    """Return the name of each switch, by dpid; a name that several switches share is followed by the dpid."""
     bearers = Counter(switch.name for switch in fabric.switches)
     return {
         switch.dpid: switch.name if bearers[switch.name] == 1 else f"{switch.name}-{switch.dpid}"
@@ -345,7 +344,7 @@ def _called(fabric: pb.GetFabricResponse) -> dict[int, str]:
 
 
 def _nodes(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None) -> dict[int, list[str]]:
-    """Return the names of the nodes at each switch, by dpid. A node is at the switch of its first known address.
+    """Return the names of the nodes at each switch, by dpid; a node is at the switch of its first known address.
 
     ``names``: addresses of each node by its name; None if the nodes are named by their addresses."""
     at = {host.ip: host.at.dpid for host in fabric.hosts}
@@ -357,8 +356,8 @@ def _nodes(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None) -> di
     return nodes
 
 
-def _tell(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None, found: set[str]) -> None:
-    """Print on stderr which parts and nodes the output lacks. Slurm starts no jobs on nodes that the file lacks."""
+def _warn_of_missing(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None, found: set[str]) -> None:
+    """Print on stderr which parts and nodes the output lacks; Slurm starts no jobs on nodes that the file lacks."""
     down = [part.name for part in fabric.parts_down]
     if down:
         typer.echo(f"left out, because they are down: {printable(', '.join(down))}", err=True)

@@ -154,7 +154,7 @@ def check_job(file: SpecFile) -> None:
     if not for_programs():
         console().print(Group(*tables))
         return
-    found = _one_or_all([job.spec.model_dump(mode="json", exclude_defaults=True) for job in jobs])
+    found = _unless_several([job.spec.model_dump(mode="json", exclude_defaults=True) for job in jobs])
     if FORM.get() is Form.YAML:
         from signalbox.yaml_text import dump  # its import takes a moment, which only this form needs
 
@@ -197,14 +197,11 @@ def watch_routes(job: JobIdArgument) -> None:
 
 
 def _lease_files() -> LeaseFiles:
-    """Return the lease files for the controller that the command calls."""
     return LeaseFiles(given_connection()[0])
 
 
 def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], pb.Job]) -> None:
-    """Call the controller for each job in turn, and print the results.
-
-    After an error, name the jobs that are registered."""
+    """Call the controller for each job in turn, and print the results; after an error, name the registered jobs."""
     found: list[pb.Job] = []
     try:
         for job in jobs:
@@ -218,13 +215,11 @@ def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], pb.Job]) ->
 
 
 def _show_all(found: Sequence[pb.Job]) -> None:
-    show(_one_or_all(found), lambda: Group(*map(printing_jobs.registered, found)))
+    show(_unless_several(found), lambda: Group(*map(printing_jobs.registered, found)))
 
 
 @contextmanager
 def _placed_among(jobs: Sequence[JobInPlace]) -> Iterator[None]:
-    """Replace ``jobs[N]`` in errors from the controller by the file and line of that job."""
-
     def named(text: str) -> str:
         return re.sub(r"\bjobs\[(\d+)\]", lambda found: jobs[int(found[1])].place_of(""), text)
 
@@ -246,8 +241,7 @@ def _placed_among(jobs: Sequence[JobInPlace]) -> Iterator[None]:
         raise
 
 
-def _one_or_all(found: Sequence[object]) -> object:
-    """Return the only item, or the list of several items, to be printed as JSON."""
+def _unless_several(found: Sequence[object]) -> object:
     return found[0] if len(found) == 1 else found
 
 
@@ -264,7 +258,6 @@ def _needs_token() -> Iterator[None]:
 
 @contextmanager
 def _take_over_named() -> Iterator[None]:
-    """Name the option ``--take-over`` in errors raised inside, instead of the API's fields."""
     try:
         yield
     except AlreadyExists as error:
@@ -280,7 +273,6 @@ def _take_over_named() -> Iterator[None]:
 
 @contextmanager
 def _advice(kind: type[SignalboxError], what: str) -> Iterator[None]:
-    """Add the advice ``what`` to errors of this kind raised inside."""
     try:
         yield
     except kind as error:
@@ -352,7 +344,6 @@ def _release(job_ids: set[str], leases: LeaseFiles, connect: Callable[[], Client
 
 @contextmanager
 def _logging() -> Iterator[None]:
-    """Print the client's log lines to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     before = log.level
@@ -367,7 +358,6 @@ def _logging() -> Iterator[None]:
 
 @contextmanager
 def _until_asked_to_end() -> Iterator[threading.Event]:
-    """Yield an event that is set at SIGTERM or Ctrl-C."""
     over = threading.Event()
     signals = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(number, lambda *_: over.set()) for number in signals]

@@ -34,11 +34,13 @@ class LeaseFiles:
         home = state if state.is_absolute() else _home() / ".local" / "state"
         leases = home / "signalbox" / "leases"
         address = ",".join(sorted(listed(address)))
-        self._path = leases / _name(address) if folder is None else leases / "kept" / _name(f"{address} {folder}")
+        self._path = (
+            leases / _file_name(address) if folder is None else leases / "kept" / _file_name(f"{address} {folder}")
+        )
 
     def path_of(self, job_id: str) -> Path:
         """Return the path of the job's token file."""
-        return self._path / f"{_name(job_id)}{_ENDING}"
+        return self._path / f"{_file_name(job_id)}{_ENDING}"
 
     def job_ids(self) -> set[str]:
         """Return the ids of the jobs that have a token."""
@@ -76,7 +78,7 @@ def _home() -> Path:
         raise InvalidInput.of("XDG_STATE_HOME", text) from None
 
 
-def _name(text: str) -> str:
-    """Return a file name that belongs to no other text. A long text is cut, and a hash is appended."""
+def _file_name(text: str) -> str:
+    """Return a file name that belongs to no other text; a long text is cut, and a hash is appended."""
     found = quote(text, safe=":[]")
     return found if len(found) <= MAX_NAME else f"{found[:MAX_NAME]}-{sha256(text.encode()).hexdigest()}"

@@ -132,7 +132,7 @@ def _watch_status(client: Client) -> None:
 
 
 def _statuses(client: Client) -> Iterator[pb.GetStatusResponse]:
-    """Yield one status after the other. Once per outage, print on stderr that the controller is unreachable."""
+    """Yield one status after the other; once per outage, print on stderr that the controller is unreachable."""
     yield client.get_status()
     away = False
     while True:
@@ -297,7 +297,7 @@ def drain(
         found = [*(client.drain(names) if names else client.get_status()).drains]
         if wait:
             with waiting("waiting until nothing is sent over the parts"):
-                found = _safe(client, {part.name for part in found}, time.monotonic() + timeout)
+                found = _wait_until_safe(client, {part.name for part in found}, time.monotonic() + timeout)
     if cost is None:
         show({"drains": found}, lambda: printing.drains(found))
     else:
@@ -322,9 +322,9 @@ def undrain(
 def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
     """Return the predicted slowdown of the worst job before and after a drain.
 
-    ``slowdown`` is the present slowdown, ``slowdown_drained`` the one after the drain. Under ECMP both are means over
-    hash draws. Unknown values are None, and ``not_known`` has the reason. Raises ``InvalidInput`` for a name that no
-    part has."""
+    ``slowdown`` is the present slowdown, ``slowdown_drained`` the one after the drain. Under ECMP both are means
+    over hash draws. Unknown values are None, and ``not_known`` has the reason. Raises ``InvalidInput`` for a name
+    that no part has."""
     cost: dict[str, Any] = {"mode": None, "slowdown": None, "slowdown_drained": None, "not_known": ""}
     try:
         cost["mode"] = mode = word_in(client.get_status(), "mode")
@@ -353,7 +353,7 @@ def _in_words(cost: Mapping[str, Any]) -> str:
     return f"Worst job: slowdown {cost['slowdown']:.2f} -> {cost['slowdown_drained']:.2f}{how}"
 
 
-def _safe(client: Client, names: set[str], until: float) -> list[pb.DrainedPart]:
+def _wait_until_safe(client: Client, names: set[str], until: float) -> list[pb.DrainedPart]:
     """Wait until all named parts can be pulled, and return them.
 
     Raises ``SignalboxError`` after the monotonic time ``until``, or when the drain of a part has been ended."""

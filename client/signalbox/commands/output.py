@@ -248,7 +248,6 @@ class Fitted:
         return shown
 
     def _width(self, shown: Sequence[int]) -> int:
-        """Return the smallest width, in characters, of a table with the columns at the positions ``shown``."""
         return sum(map(self._needs, shown)) + BETWEEN * (len(shown) - 1)
 
     def _widths(self, shown: Sequence[int], width: int) -> Mapping[int, int]:

@@ -207,7 +207,7 @@ def status(found: pb.GetStatusResponse) -> RenderableType:
         "jobs": f"{found.jobs}, {found.jobs_pending} pending, {found.jobs_learning} being learnt, "
         f"{found.jobs_unconfirmed} not yet confirmed by counters, {found.jobs_differing} announced wrongly",
         "rules": f"{found.rules}; {pins(found.pins)}",
-        "network efficiency": _efficiency(found) + _unserved(found),
+        "network efficiency": _efficiency(found) + _why_zero(found),
         "flows moved": found.moved_flows_total,
         **({"drained": ", ".join(map(drained, found.drains))} if found.drains else {}),
         "counters": f"{seconds(found.counters_age):.1f} s old" if found.HasField("counters_age") else "none yet",
@@ -219,7 +219,7 @@ def _efficiency(found: pb.GetStatusResponse) -> str:
     return percent(optional(found, "network_efficiency"), 1)
 
 
-def _unserved(found: pb.GetStatusResponse) -> str:
+def _why_zero(found: pb.GetStatusResponse) -> str:
     """Return why the network efficiency is 0, as the end of a sentence; empty for any other efficiency."""
     whys = {
         "pending": found.jobs_pending,

@@ -60,7 +60,6 @@ _MARKS = {"?": "counters have not yet confirmed the bytes", "!": IMPOSSIBLE}
 
 
 def _state(job: pb.Job) -> str:
-    """Return a job's state in a few words."""
     lost = ["no path"] if job.flows_without_path else []
     return ", ".join([word(word_in(job, "state")), *lost, *findings(job)])
 
@@ -77,7 +76,7 @@ def job(found: pb.Job) -> RenderableType:
     spec = found.spec
     shown: list[RenderableType] = [facts(job_facts(found))]
     if found.demand.pairs:
-        shown.append(_pairs(found))
+        shown.append(_busiest_pairs_table(found))
     ways = [(way.name, way.collectives) for way in spec.parallelizations] or [("", spec.collectives)]
     rows = [
         (name, c.phase, word(word_in(c, "algorithm")), f"{c.bytes_per_iteration:,}", some(c.groups))
@@ -103,8 +102,7 @@ def _of_parallelizations(columns: Sequence[Column], rows: Sequence[Sequence[obje
     return Fitted(columns, rows) if several else Fitted(columns[1:], [row[1:] for row in rows])
 
 
-def _pairs(found: pb.Job) -> RenderableType:
-    """Return a table of the pairs of addresses that send most, with their announced and counted bytes per iteration."""
+def _busiest_pairs_table(found: pb.Job) -> RenderableType:
     busiest = busiest_pairs(found, MOST_PAIRS)
     rows = (
         (
@@ -149,10 +147,14 @@ def checked(spec: JobSpec) -> RenderableType:
     if spec.observed:
         return facts({**about, "traffic": "learnt from what switches count"})
     if not spec.parallelizations:
-        return Group(facts(about | _sent(spec)), _parts([("", spec)], several=False))
+        return Group(facts(about | _total_traffic(spec)), _collectives_table([("", spec)], several=False))
     ways = [(way, spec.of_parallelization(way.name)) for way in spec.parallelizations]
     rows = [
-        (way.name, *_sent(plain).values(), f"{sum(each.seconds for each in way.compute):g}" if way.compute else "-")
+        (
+            way.name,
+            *_total_traffic(plain).values(),
+            f"{sum(each.seconds for each in way.compute):g}" if way.compute else "-",
+        )
         for way, plain in ways
     ]
     columns = (
@@ -163,10 +165,14 @@ def checked(spec: JobSpec) -> RenderableType:
         Column("largest sender", 2, wraps=True),
         Column("computing (s)", number=True),
     )
-    return Group(facts(about), Fitted(columns, rows), _parts([(way.name, plain) for way, plain in ways], several=True))
+    return Group(
+        facts(about),
+        Fitted(columns, rows),
+        _collectives_table([(way.name, plain) for way, plain in ways], several=True),
+    )
 
 
-def _sent(spec: JobSpec) -> dict[str, str]:
+def _total_traffic(spec: JobSpec) -> dict[str, str]:
     """Return the total traffic of a spec without parallelizations, as names and values for a table."""
     links = virtual_links(spec)
     sent = Counter[str]()
@@ -182,8 +188,10 @@ def _sent(spec: JobSpec) -> dict[str, str]:
     }
 
 
-def _parts(named: Sequence[tuple[str, JobSpec]], several: bool) -> Fitted:
-    """Return a table of the transfers and collectives. ``several``: whether they belong to several parallelizations."""
+def _collectives_table(named: Sequence[tuple[str, JobSpec]], several: bool) -> Fitted:
+    """Return a table of the transfers and collectives.
+
+    ``several``: whether they belong to several parallelizations."""
     rows: list[Sequence[object]] = []
     for name, spec in named:
         if of := spec.transfers:

@@ -164,7 +164,6 @@ def _named(hosts: str) -> tuple[str, ...]:
 
 @contextmanager
 def _usage() -> Iterator[None]:
-    """Print errors about options that are raised inside, and exit."""
     try:
         yield
     except InvalidInput as error:
@@ -175,7 +174,6 @@ def _usage() -> Iterator[None]:
 
 @contextmanager
 def _startable(program: str) -> Iterator[None]:
-    """Exit as a shell does when the program cannot be started."""
     try:
         yield
     except OSError as error:
@@ -238,7 +236,7 @@ class _Lines(logging.StreamHandler[Any]):
 
 
 def _end(status: int) -> NoReturn:
-    """Exit at once with this status. Other threads, which may be in an import or a call, are not awaited."""
+    """Exit at once with this status, without waiting for other threads, which may be in an import or a call."""
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None when it was closed before this program started
         with suppress(OSError):
             stream.flush()

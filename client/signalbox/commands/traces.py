@@ -110,7 +110,6 @@ def _found(
 
 @contextmanager
 def _hints() -> Iterator[None]:
-    """Add to errors about missing fields which option sets the field."""
     try:
         yield
     except InvalidInput as error:

@@ -149,17 +149,17 @@ def check(spec: JobSpec) -> list[FieldProblem]:
 
     The check does not make the links; it takes no longer than reading the spec."""
     if not spec.parallelizations:
-        return _wrong(spec)
+        return _problems_of_plain(spec)
     problems: list[FieldProblem] = []
     for number, way in enumerate(spec.parallelizations):
         plain = spec.of_parallelization(way.name)
-        found = _wrong(plain) or _too_many_bytes(plain)
+        found = _problems_of_plain(plain) or _too_many_bytes(plain)
         problems += [replace(each, path=f"parallelizations[{number}].{each.path}") for each in found]
     return problems
 
 
-def _wrong(spec: JobSpec) -> list[FieldProblem]:
-    """Return the problems of a spec without parallelizations, for ``check``."""
+def _problems_of_plain(spec: JobSpec) -> list[FieldProblem]:
+    """Return the problems of a spec without parallelizations."""
     problems: list[FieldProblem] = []
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     for c, collective in enumerate(spec.collectives):
@@ -214,7 +214,7 @@ def link_count(spec: JobSpec) -> int:
 
 
 def _sequences(spec: JobSpec) -> dict[int, list[Steps]]:
-    """Return the sequences of steps of each phase. The sequences of a phase begin together."""
+    """Return the sequences of steps of each phase; the sequences of a phase begin together."""
     ranks = {group.name: group.ranks for group in spec.groups}
     found: defaultdict[int, list[Steps]] = defaultdict(list)
     for collective in spec.collectives:

@@ -206,7 +206,6 @@ def _folded_links(n: int, per_extra: int) -> int:
 
 
 def _share(size: int, parts: int) -> int:
-    """Return ``size / parts``, rounded up."""
     return -(-size // parts)
 
 

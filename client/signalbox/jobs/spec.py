@@ -116,14 +116,12 @@ class Frozen(BaseModel):
 
 
 def _no_text(value: object) -> object:
-    """Refuse booleans and texts as numbers: ``true`` is not 1, and ``"7"`` is not 7."""
     if isinstance(value, bool | str):
         raise PydanticCustomError("number", "must be a number")
     return value
 
 
 def _rank(value: object) -> object:
-    """Refuse booleans and texts in place of a rank's number; a user may have written an address or a name."""
     if isinstance(value, bool | str):
         raise PydanticCustomError("rank", "must be the number of a rank")
     return value
@@ -304,7 +302,7 @@ class JobSpec(Frozen):
         Raises ``InvalidInput`` with the fields whose values are wrong (for a long list, only its first wrong item). If
         all values are right, the error has up to 100 fields that contradict other fields."""
         spec = validated(cls, data)
-        misfits = (_misfits(way, where, len(spec.endpoints)) for where, way in spec.ways())
+        misfits = (_problems_of_traffic(way, where, len(spec.endpoints)) for where, way in spec.ways())
         InvalidInput.refuse(
             chain(
                 oversized(spec),
@@ -372,9 +370,7 @@ class JobSpec(Frozen):
             taken |= dict.fromkeys(rail.endpoints, where)
 
 
-def _misfits(sends: JobSpec | Parallelization, where: str, ranks: int) -> Iterator[FieldProblem]:
-    """Yield the problems of groups, collectives and transfers. ``where``: prefix of their paths."""
-
+def _problems_of_traffic(sends: JobSpec | Parallelization, where: str, ranks: int) -> Iterator[FieldProblem]:
     def without_endpoint(path: str, rank: int) -> Iterator[FieldProblem]:
         if rank >= ranks:
             yield FieldProblem(path, f"rank {rank} has no endpoint; ranks go from 0 to {ranks - 1}")
@@ -421,7 +417,7 @@ def oversized(spec: Any) -> Iterator[FieldProblem]:
     counts += _in_parallelizations(sending[1:])
     # Items of a list that is too long are not counted: there may be a million.
     if all(count <= limit for *_, count, limit in counts):
-        counts += _in_items(sending, spec.rails)
+        counts += _counts_in_items(sending, spec.rails)
     for path, what, count, limit in counts:
         if count > limit:
             yield FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
@@ -440,8 +436,7 @@ def _in_parallelizations(parallelizations: Sequence[Any]) -> Iterator[_Count]:
         yield "parallelizations", what, sum(len(getattr(way, name)) for way in parallelizations), limit
 
 
-def _in_items(sending: Sequence[Any], rails: Sequence[Any]) -> Iterator[_Count]:
-    """Yield the counts of items in groups, collectives and rails. ``sending``: a spec and its parallelizations."""
+def _counts_in_items(sending: Sequence[Any], rails: Sequence[Any]) -> Iterator[_Count]:
     for name, of, what, limit in (
         ("groups", "ranks", "ranks in all groups", MAX_RANKS),
         ("collectives", "groups", "groups in all collectives", MAX_VIRTUAL_LINKS),

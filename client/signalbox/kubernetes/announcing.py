@@ -109,7 +109,6 @@ def place_of(pod: Body) -> tuple[JobKey, Place] | None:
 
 
 def _indexes(path: str, spec: Body) -> range:
-    """Return the indexes of the pods of a batch Job."""
     if spec.get("completionMode") != "Indexed":
         raise InvalidInput.of(f"{path}completionMode", "must be Indexed: the index of a pod gives its rank")
     pods, at_once = spec.get("completions") or 1, spec.get("parallelism", 1)
@@ -336,8 +335,8 @@ def _living(pods: Iterable[Pod], since: str) -> dict[Place, Pod]:
 def _address(pod: Pod, network: str) -> str:
     """Return a pod's address in the network ``network``, or in the cluster's own network if ``network`` is empty.
 
-    The result is empty while the pod has no address there. Raises ``InvalidInput`` when job specs cannot contain any of
-    the pod's addresses."""
+    The result is empty while the pod has no address there. Raises ``InvalidInput`` when job specs cannot contain any
+    of the pod's addresses."""
     addresses = _addresses_in(pod, network) if network else pod.addresses
     found = usable(addresses) or ""
     if addresses and not found:
@@ -375,7 +374,7 @@ def _examples(pods: int, networks: int) -> Addresses:
 
 @lru_cache(maxsize=64)
 def _job_spec(name: str, text: str, ranks_per_pod: int, addresses: Addresses) -> JobSpec:
-    """Return the job's spec. It is cached, because each new pod causes another call. Raises ``InvalidInput``."""
+    """Return the job's spec, cached because each new pod causes another call. Raises ``InvalidInput``."""
 
     def completed(given: Mapping[str, Any]) -> Mapping[str, Any]:
         ranks = given.get("ranks_per_host", ranks_per_pod)

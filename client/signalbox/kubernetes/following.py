@@ -86,7 +86,7 @@ class Following:
         for key, followed in self._jobs.items():
             if job_id(key) == name and followed.kept:
                 text = _ENDS.get(why, f"job '{name}' is no longer kept registered: {why}")
-                self._say(followed, why is not Ended.TAKEN_OVER, "Ended", text.format(name=name))
+                self._report(followed, why is not Ended.TAKEN_OVER, "Ended", text.format(name=name))
 
     def _forget(self, key: JobKey) -> None:
         followed = self._jobs.pop(key, None)
@@ -100,13 +100,13 @@ class Following:
             outcome = announcement(key, followed.body, self._pods.get(key, {}).values())
         except InvalidInput as error:
             stays = "; the earlier announcement stays" if followed.kept else ""
-            self._say(followed, True, "NotAnnounced", f"{error}{stays}")
+            self._report(followed, True, "NotAnnounced", f"{error}{stays}")
             return
         if isinstance(outcome, Ready):
             self._keep(followed, outcome.spec)
         elif isinstance(outcome, Idle) and followed.kept:
             self._keeper.release(followed.kept.job_id)
-            self._say(followed, False, "Released", f"job '{followed.kept.job_id}' is deregistered: {outcome.why}")
+            self._report(followed, False, "Released", f"job '{followed.kept.job_id}' is deregistered: {outcome.why}")
             followed.kept = None
         else:
             log.debug("%s %s/%s: %s", *key, outcome.why)
@@ -121,10 +121,9 @@ class Following:
         else:
             return
         text = f"job '{spec.job_id}': {len(spec.endpoints)} ranks at {len({*spec.endpoints})} addresses"
-        self._say(followed, False, reason, f"{text}, traffic observed" if spec.observed else text)
+        self._report(followed, False, reason, f"{text}, traffic observed" if spec.observed else text)
 
-    def _say(self, followed: _Followed, warning: bool, reason: str, message: str) -> None:
-        """Post an event and log it, unless it repeats the job's latest event."""
+    def _report(self, followed: _Followed, warning: bool, reason: str, message: str) -> None:
         if followed.reported != (reason, message):
             followed.reported = (reason, message)
             metadata = followed.body["metadata"]

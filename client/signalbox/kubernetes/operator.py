@@ -64,7 +64,6 @@ class _Operator:
         self._context: contextvars.Context | None = None  # a handler's context, which kopf needs to post events
 
     def end(self, *_: object) -> None:
-        """Stop watching; called in the main thread by the handler of a signal."""
         if self._loop:
             self._loop.call_soon_threadsafe(self._signalled.set)
         else:
@@ -81,9 +80,6 @@ class _Operator:
             self._keeper.close()
 
     async def _watch(self, namespaces: Sequence[str]) -> None:
-        """Run kopf until a signal arrives, or until kopf fails.
-
-        Jobs stay registered meanwhile, and their leases are renewed."""
         try:
             await kopf.operator(
                 registry=self._registry(),

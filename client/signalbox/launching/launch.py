@@ -80,7 +80,6 @@ def announces(command: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def _torch_words(program: str, command: Sequence[str]) -> Sequence[str]:
-    """Return the words of the command from the name of PyTorch's launcher on; empty for another program."""
     if program == "torchrun":
         return command
     if program == "accelerate" and command[1:2] == ["launch"]:
@@ -105,7 +104,6 @@ def _of(hosts: Sequence[Host], why: str, only_on: str = "") -> Launch:
 
 
 def _nodelist(words: Sequence[str]) -> list[Host]:
-    """Return the hosts in srun's option --nodelist."""
     from signalbox.host_addresses import host_names
 
     for at, word in enumerate(words):
@@ -162,9 +160,7 @@ def nodes_of(words: Sequence[str], environ: Mapping[str, str], accelerate: bool 
 
 
 def _options(words: Sequence[str], accelerate: bool) -> dict[str, str]:
-    """Return the values of the launcher's options by their names in torchrun.
-
-    The program's own options are left out."""
+    """Return the values of the launcher's options by their names in torchrun, without the program's own options."""
     found: dict[str, str] = {}
     left = iter(words)
     for word in left:

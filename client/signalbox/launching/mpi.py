@@ -153,7 +153,7 @@ def ranks_and_interfaces(
     usual = usual or [host for file in files[:1] for host in _in_file(file)] or [*allocation]
     ranks: list[str] = []
     for part in parts:
-        ranks += _placed(replace(part, hosts=_left(part.hosts or usual, Counter(ranks))))
+        ranks += _hosts_of_ranks(replace(part, hosts=_with_free_slots(part.hosts or usual, Counter(ranks))))
     return ranks, [each for each in interfaces.split(",") if each]
 
 
@@ -182,10 +182,8 @@ def _map_by(part: _Part, how: str) -> None:
         part.slots_known = False
 
 
-def _left(hosts: Sequence[Host], used: Mapping[str, int]) -> list[Host]:
-    """Return the hosts with the slots that earlier programs have not used.
-
-    If no slot is free, all slots are used again."""
+def _with_free_slots(hosts: Sequence[Host], used: Mapping[str, int]) -> list[Host]:
+    """Return the hosts with the slots that earlier programs have not used; all slots if none is free."""
     left = [host if host.slots is None else Host(host.name, max(0, host.slots - used[host.name])) for host in hosts]
     return left if any(host.slots != 0 for host in left) else [*hosts]
 
@@ -228,10 +226,8 @@ def _in_file(file: str) -> list[Host]:
     return [Host(name, slots) for name, slots in found.items()]
 
 
-def _placed(part: _Part) -> Iterable[str]:
-    """Return the host of each rank of a program.
-
-    If the number of ranks on a host is unknown, each host is returned once."""
+def _hosts_of_ranks(part: _Part) -> Iterable[str]:
+    """Return the host of each rank of a program; each host once if the number of ranks on a host is unknown."""
     hosts = [Host(host.name, part.per_host or host.slots) for host in part.hosts]
     if part.by_host and part.count and all(host.slots is None for host in hosts):
         return islice(cycle([host.name for host in hosts]), part.count if hosts else 0)

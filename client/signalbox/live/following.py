@@ -166,7 +166,7 @@ class Following:
 def _changes(messages: Iterable[Any]) -> Iterator[tuple[list[Any], int]]:
     """Yield the messages of each snapshot or change, with their size in bytes.
 
-    The function returns after ``CHANGED_BYTES`` of changes. It raises ``SignalboxError`` when a snapshot or change is
+    The generator ends after ``CHANGED_BYTES`` of changes. It raises ``SignalboxError`` when a snapshot or change is
     larger than ``MOST_BYTES``."""
     parts: list[Any] = []
     size = changed = 0

@@ -243,17 +243,17 @@ def planned(job: Job) -> str:
     The cell also says when the controller is learning more pairs of addresses."""
     if not job.HasField("demand"):
         return "-"
-    return planned_for(word_in(job.demand, "source")) + (", learning" if _looks_for(job.demand) else "")
+    return planned_for(word_in(job.demand, "source")) + (", learning" if _looks_for_more_pairs(job.demand) else "")
 
 
 def _planned_in_words(demand: pb.Demand) -> str:
     source = word_in(demand, "source")
-    more = "; the controller looks for other pairs" if _looks_for(demand) else ""
+    more = "; the controller looks for other pairs" if _looks_for_more_pairs(demand) else ""
     said = f"{word(source)}: {SOURCES[source]}{more}" if source in SOURCES else word(source)
     return f"{said}; {demand.patterns} traffic patterns, now {_pattern(demand)}" if demand.patterns > 1 else said
 
 
-def _looks_for(demand: pb.Demand) -> bool:
+def _looks_for_more_pairs(demand: pb.Demand) -> bool:
     """Return whether the controller looks for pairs of addresses beyond those for which the job is planned."""
     return demand.learning and word_in(demand, "source") not in ("learning", "provisional")
 
@@ -269,7 +269,6 @@ def findings(job: Job) -> list[str]:
 
 
 def _unconfirmed(job: Job) -> bool:
-    """Return whether counters have not yet confirmed the bytes for which the job is planned."""
     return word_in(job.demand, "source") in ("declared", "provisional", "learning")
 
 

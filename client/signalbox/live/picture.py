@@ -321,8 +321,8 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
 def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | None:
     """Return the dpids of the two switches of a cable that is down; None if they are unknown.
 
-    The id of a cable has the dpids, unless the cable was never up and is only declared in the inventory file. Then the
-    names of the switches are taken from the cable's name."""
+    The id of a cable has the dpids, unless the cable was never up and is only declared in the inventory file. Then
+    the names of the switches are taken from the cable's name."""
     if ends := re.fullmatch(r"(0x[0-9a-f]{1,16}):\d+ (0x[0-9a-f]{1,16}):\d+", part.id):
         return int(ends[1], 16), int(ends[2], 16)
     ends = re.fullmatch(r"(.+):[^:>]+>(.+)", part.name) if len(part.name) <= MOST_CHARS else None
@@ -330,12 +330,14 @@ def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | N
 
 
 def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, drained: Collection[str]) -> Cable:
-    """Return the cable for a picture. ``at`` and ``back``: begin of its link in one direction, and in the other."""
+    """Return the cable for a picture.
+
+    ``at`` and ``back``: begin of its link in one direction, and in the other."""
     first, second = state.links[at], state.links.get(back)
     names = {first.name} | ({second.name} if second else set())
     ends = _lower_first((at[0], back[0]), nodes)
     up, down = (at, back) if ends[0] == at[0] else (back, at)
-    parts = {*names, _id(at, back), *(name for dpid in ends for name in (nodes[dpid].name, f"{dpid:#x}"))}
+    parts = {*names, _cable_id(at, back), *(name for dpid in ends for name in (nodes[dpid].name, f"{dpid:#x}"))}
     loads = {end: load(state.links[end]) if end in state.links else None for end in (up, down)}
     begin = back if second and back < at else at
     whole, switch = state.links[begin].name, nodes[begin[0]]
@@ -353,7 +355,7 @@ def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, dr
 
 
 def _circuit(link: pb.Link, nodes: Mapping[int, Node], drained: Collection[str]) -> Cable:
-    """Return the circuit for a picture. Its name is that of its first port, so names are unique."""
+    """Return the circuit for a picture; its name is that of its first port, so names are unique."""
     at, dst = (link.src.dpid, link.src.port), nodes[link.dst.dpid]
     src = nodes[at[0]]
     name = short(link.name, NAME_CHARS)
@@ -372,8 +374,8 @@ def _circuit(link: pb.Link, nodes: Mapping[int, Node], drained: Collection[str])
     )
 
 
-def _id(a: LinkAt, b: LinkAt) -> str:
-    """Return the id of a cable (``DownPart.id``). It identifies a drained cable when several cables share its name."""
+def _cable_id(a: LinkAt, b: LinkAt) -> str:
+    """Return the id of a cable (``DownPart.id``), since several cables may share a name."""
     return " ".join(f"{dpid:#x}:{port}" for dpid, port in sorted((a, b)))
 
 

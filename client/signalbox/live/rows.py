@@ -35,13 +35,13 @@ def sentence(what: str, details: Details) -> str:
         kind = "drained, empty"
     try:
         if kind in _OF_PARTS:
-            return _parts(what, details)
+            return _sentence_on_parts(what, details)
         return _WORDS.vformat(_SENTENCES[kind], (), {**_MAY_BE_MISSING, "what": what, **details})
     except (KeyError, ValueError):
         return ""
 
 
-def _parts(what: str, details: Details) -> str:
+def _sentence_on_parts(what: str, details: Details) -> str:
     """Return the sentence for an event about one or several parts of the fabric.
 
     ``details`` has their number (``count``), and the ``names`` of the first few."""

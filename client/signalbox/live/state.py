@@ -98,11 +98,11 @@ class State:
         if message.snapshot:
             for known in (self.switches, self.links, self.hosts, self.drains, self.parts_down):
                 known.clear()
-        shape |= _take(self.switches, {each.dpid: each for each in message.switches}, message.switches_gone)
-        shape |= _take(self.hosts, {each.ip: each for each in message.hosts}, message.hosts_gone)
-        shape |= _take(self.drains, {each.name: each for each in message.drains}, message.drains_gone)
+        shape |= _change(self.switches, {each.dpid: each for each in message.switches}, message.switches_gone)
+        shape |= _change(self.hosts, {each.ip: each for each in message.hosts}, message.hosts_gone)
+        shape |= _change(self.drains, {each.name: each for each in message.drains}, message.drains_gone)
         down = {(each.kind, each.id): each for each in message.parts_down}
-        shape |= _take(self.parts_down, down, [(each.kind, each.id) for each in message.parts_back])
+        shape |= _change(self.parts_down, down, [(each.kind, each.id) for each in message.parts_back])
         shape = shape or not all(
             _differs_in_rates_only(self.links.get((link.src.dpid, link.src.port)), link) for link in message.links
         )
@@ -127,7 +127,7 @@ class State:
         if message.snapshot:
             self.alarms.clear()
         raised = {(each.kind, each.subject): each for each in message.raised}
-        _take(self.alarms, raised, [(each.kind, each.subject) for each in message.ended])
+        _change(self.alarms, raised, [(each.kind, each.subject) for each in message.ended])
         return frozenset({Kind.ALARMS})
 
     def take_events(self, events: Iterable[pb.Event]) -> frozenset[Kind]:
@@ -137,7 +137,7 @@ class State:
         controller that has lost its saved state numbers events from the start again."""
         newest = self.events[-1] if self.events else pb.Event()
         new = [event for event in events if event.number > newest.number or _time(event) > _time(newest)]
-        self.events.extend(map(_kept, new))
+        self.events.extend(map(_copy_of, new))
         return frozenset({Kind.EVENTS} if new else ())
 
     def take_plan(self, plan: pb.Plan | None, unix_s: float) -> frozenset[Kind]:
@@ -197,8 +197,7 @@ class State:
         )
 
 
-def _take(known: dict[Any, Any], changed: Mapping[Any, Any], gone: Collection[object]) -> bool:
-    """Remove and add entries of a dictionary. Return whether something changed."""
+def _change(known: dict[Any, Any], changed: Mapping[Any, Any], gone: Collection[object]) -> bool:
     different = any(key in known for key in gone) or any(known.get(key) != value for key, value in changed.items())
     _update(known, changed, gone)
     return different
@@ -213,8 +212,8 @@ def _update(known: dict[Any, Any], changed: Mapping[Any, Any], gone: Iterable[ob
     known.update(changed)
 
 
-def _kept(event: pb.Event) -> pb.Event:
-    """Return a copy of an event, which does not keep its whole message in memory. A large event loses its details."""
+def _copy_of(event: pb.Event) -> pb.Event:
+    """Return a copy of an event, which does not keep its whole message in memory; a large event loses its details."""
     if event.ByteSize() > MOST_EVENT_BYTES:
         return pb.Event(number=event.number, event_time=event.event_time, what=short(event.what))
     kept = pb.Event()

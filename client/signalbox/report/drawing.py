@@ -190,8 +190,8 @@ def _title(tier: int, picture: Picture) -> str:
 def _matrix(matrix: Matrix, picture: Picture) -> Element:
     """Return a matrix with a cell per pair of switches.
 
-    The left half of a cell is the direction to the column's switch, the right half the direction to the row's switch.
-    Cells of circuits have one direction only."""
+    The left half of a cell is the direction to the column's switch, the right half the direction to the row's
+    switch. Cells of circuits have one direction only."""
     left, top, rows, columns = 80.0, 80.0, matrix.rows, matrix.columns
     width = min(28.0, max(5.0, (WIDTH - left) / len(columns)))
     high = min(width, 14.0)

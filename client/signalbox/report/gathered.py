@@ -85,7 +85,7 @@ def of_controller(client: Client, unix_s: float) -> Gathered:
     fabric = ask("fabric", client.get_fabric, pb.GetFabricResponse())
     jobs: Sequence[pb.Job] = ask("jobs", client.list_jobs, tuple[pb.Job, ...]())
     state = state_of(status, fabric, ask("plan", client.get_plan, None), jobs, unix_s)
-    asked = [job.spec.job_id for job in slow_jobs(jobs) if not _waits(job)][:MOST_EXPLAINED]
+    asked = [job.spec.job_id for job in slow_jobs(jobs) if not _is_waiting(job)][:MOST_EXPLAINED]
     answers = {name: ask(f"why {name} is slow", partial(client.explain, name), None) for name in asked}
     return Gathered(
         "a running controller",
@@ -118,7 +118,7 @@ def state_of(
 
 def slow_jobs(jobs: Iterable[pb.Job]) -> list[pb.Job]:
     """Return the jobs that are slow, have flows without a path, or wait for hosts or circuits; worst first."""
-    return [job for job in sorted(jobs, key=urgency) if _waits(job) or job.flows_without_path or _is_slow(job)]
+    return [job for job in sorted(jobs, key=urgency) if _is_waiting(job) or job.flows_without_path or _is_slow(job)]
 
 
 def _is_slow(job: pb.Job) -> bool:
@@ -126,10 +126,8 @@ def _is_slow(job: pb.Job) -> bool:
     return share is not None and share < SLOW_BELOW
 
 
-def _waits(job: pb.Job) -> bool:
-    """Return whether a job waits for hosts or has no circuits.
-
-    The controller cannot explain the speed of such a job."""
+def _is_waiting(job: pb.Job) -> bool:
+    """Return whether a job waits for hosts or has no circuits, so that the controller cannot explain its speed."""
     return bool(job.missing_hosts or job.wiring.unwired)
 
 
@@ -159,7 +157,7 @@ def of_bundle(file: Path) -> Gathered:
 def _gathered(found: Mapping[str, Any], name: str) -> Gathered:
     versions = found.get("versions")
     about = versions if isinstance(versions, dict) else {}
-    unix_s = _moment(about.get("time"))
+    unix_s = _unix_s(about.get("time"))
     status = _message(pb.GetStatusResponse, found["status"], "status.json")
     fabric = _message(pb.GetFabricResponse, found.get("fabric") or {}, "fabric.json")
     for number, part in enumerate(fabric.parts_down):
@@ -184,8 +182,7 @@ def _gathered(found: Mapping[str, Any], name: str) -> Gathered:
     )
 
 
-def _moment(text: object) -> float:
-    """Return the time in seconds since 1970; 0 when it is unknown."""
+def _unix_s(text: object) -> float:
     try:
         return datetime.fromisoformat(str(text)).timestamp()
     except (ValueError, OverflowError):
@@ -196,8 +193,6 @@ def _moment(text: object) -> float:
 
 
 class _Limited(io.RawIOBase):
-    """Reader of ``file`` that raises ``SignalboxError`` after more than ``MAX_BYTES``."""
-
     def __init__(self, file: gzip.GzipFile) -> None:
         self._file = file
         self._left = MAX_BYTES
@@ -281,7 +276,6 @@ def _message(kind: type[Wire], found: Any, name: str) -> Wire:
 
 
 def _in_proto_json(kind: Any, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data in protobuf's own form of JSON: durations as ``1.5s``, enums as numbers."""
     result: dict[str, Any] = {}
     for each in kind.fields:
         value = found.get(f"{each.name}_s" if is_duration(each) else each.name)

@@ -135,7 +135,6 @@ def _verdict(gathered: Gathered) -> Element:
 
 
 def _problems(gathered: Gathered) -> Iterator[str]:
-    """Yield sentences on problems for which there is no alarm."""
     status, state = gathered.status, gathered.state
     if status.switches_in_sync < status.switches:
         behind = status.switches - status.switches_in_sync

@@ -352,7 +352,7 @@ def ended_by_signals(end: Callable[[], None], terminal: int) -> Iterator[None]:
 
     def watch() -> None:
         received = None
-        while received is None and not _closed(terminal):
+        while received is None and not _is_closed(terminal):
             received = signal.sigtimedwait(SIGNALS, LOOK_S)
             if over.is_set():
                 return
@@ -369,8 +369,7 @@ def ended_by_signals(end: Callable[[], None], terminal: int) -> Iterator[None]:
         over.set()
 
 
-def _closed(terminal: int) -> bool:
-    """Return whether the other end of the terminal is closed."""
+def _is_closed(terminal: int) -> bool:
     poll = select.poll()
     poll.register(terminal, 0)
     return bool(poll.poll(0))

@@ -117,8 +117,8 @@ def join(
 def _gathered(given: Any, endpoint: str | None) -> list[RankReport]:
     """Return the reports of all ranks.
 
-    Raises ``InvalidInput`` without other ranks, or when a rank does not call ``join``. A rank with an error still takes
-    part in the collective and reports its error, so that no other rank waits for it."""
+    Raises ``InvalidInput`` without other ranks, or when a rank does not call ``join``. A rank with an error still
+    takes part in the collective and reports its error, so that no other rank waits for it."""
     if not dist.is_available() or not dist.is_initialized():
         raise InvalidInput.of("", "there is no process group yet; call join after torch.distributed.init_process_group")
     if dist.get_world_size() < 2:
@@ -228,7 +228,7 @@ class Job(joining.Job):
     # ---- inside
 
     def _refuse(self, error: Exception, strict: bool) -> None:
-        """Record that the job is not announced. Rank 0 raises or logs the error on behalf of all ranks."""
+        """Record that the job is not announced; rank 0 raises or logs the error on behalf of all ranks."""
         self._end(Ended.REFUSED)
         first = not dist.is_initialized() or dist.get_rank() == 0
         if first and strict:
@@ -237,7 +237,6 @@ class Job(joining.Job):
         log.log(level, "job '%s' is not announced (the training continues): %s", self.id, error)
 
     def _measure(self, models: list[Any], key: str, rank: int, spec: JobSpec, fields: Mapping[str, Any]) -> None:
-        """Begin to measure iterations, and to record their traffic unless ``fields`` has traffic."""
         if self._ended:
             return
         self._models = [weakref.ref(model) for model in process_groups.data_parallel(models)]
@@ -268,7 +267,7 @@ class Job(joining.Job):
         self.update(**{name: getattr(spec, name) for name in TRAFFIC}, provisional=window.provisional)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
-        """Handle a step of an optimizer. Only steps of the program's first optimizer count, as long as it exists."""
+        """Handle a step of an optimizer; only steps of the program's first optimizer count, as long as it exists."""
         if self._by_step or self._ended:
             return
         counted = self._optimizer()
@@ -297,7 +296,6 @@ class Job(joining.Job):
         super().iteration(duration_s, measured if communication_s is None else communication_s)
 
     def _communicated_s(self) -> float | None:
-        """Return the communication time of the last iteration in seconds; None when it is unknown."""
         called_s = CALLS.communicated_s() if self._timed else 0.0
         now = time.monotonic()
         if self._models and self._membership and now >= self._sample_at:

@@ -43,7 +43,7 @@ def models_of(given: Any) -> list[nn.Module]:
 
 def groups_of(given: Any) -> tuple[Group, ...]:
     """Return the groups in ``given`` with their names, then all groups of this rank that PyTorch knows."""
-    return (*_given(given), *(Group(_described(group), ranks_of(group)) for group in known()))
+    return (*_given(given), *(Group(_name_of(group), ranks_of(group)) for group in known()))
 
 
 def known() -> list[Any]:
@@ -61,7 +61,7 @@ def _given(given: Any) -> Iterator[Group]:
         names = given.mesh_dim_names or [f"dim-{number}" for number in range(given.ndim)]
         yield from (Group(name, ranks_of(given.get_group(name))) for name in names)
     elif isinstance(given, dist.ProcessGroup):
-        yield Group(_described(given), ranks_of(given))
+        yield Group(_name_of(given), ranks_of(given))
     elif isinstance(given, Mapping):
         for name, group in given.items():
             if isinstance(group, DeviceMesh):
@@ -73,7 +73,7 @@ def _given(given: Any) -> Iterator[Group]:
                 raise InvalidInput.of(f"model_or_groups['{name}']", text)
 
 
-def _described(group: Any) -> str:
+def _name_of(group: Any) -> str:
     """Return the name of a group from its description.
 
     A DeviceMesh describes the group of its dimension ``data`` as ``mesh_data``; the name is then ``data``."""

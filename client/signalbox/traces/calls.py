@@ -112,7 +112,7 @@ def per_iteration(calls: Mapping[int, Sequence[Call]], iterations: int | None = 
             total[kind] += size
         for kind, size in total.items():
             sent[kind][rank] = -(-size // count)
-        orders.append(_follow_each_other(window[-(len(window) // count) :] if window else ()))
+        orders.append(_overlapping_sets(window[-(len(window) // count) :] if window else ()))
     InvalidInput.refuse(_contradictions(sent, calls))
     phases = _phases(orders)
     found = {kind: Amount(max(sizes.values()), phases.get(kind, 0)) for kind, sizes in sent.items()}
@@ -141,12 +141,11 @@ def _iteration(rank: int, made: Sequence[Call]) -> slice:
 
 
 def _borders(text: Sequence[Call]) -> list[int]:
-    """Return for each length the longest border of the prefix with this length. The borders are given by their lengths.
+    """Return for each length the longest border of the prefix with this length; borders are given by their lengths.
 
     A border of a prefix is shorter than the prefix, and is both its beginning and its end. The smallest period of a
-    prefix is its length minus the length of its longest border.
-
-    Knuth, Morris and Pratt, "Fast pattern matching in strings", SIAM Journal on Computing 6(2), 1977."""
+    prefix is its length minus the length of its longest border. Knuth, Morris and Pratt, "Fast pattern matching in
+    strings", SIAM Journal on Computing 6(2), 1977."""
     borders = [0] * (len(text) + 1)
     border = 0
     for at in range(1, len(text)):
@@ -168,8 +167,8 @@ def _contradictions(sent: Mapping[Kind, Mapping[int, int]], calls: Mapping[int, 
                 yield FieldProblem(f"rank {rank}", message)
 
 
-def _follow_each_other(window: Sequence[Call]) -> list[set[Kind]]:
-    """Return sets of kinds, in the order in which the sets follow each other. Kinds in one set overlap in time."""
+def _overlapping_sets(window: Sequence[Call]) -> list[set[Kind]]:
+    """Return sets of kinds, in the order in which the sets follow each other; kinds in one set overlap in time."""
     first: dict[Kind, int] = {}
     last: dict[Kind, int] = {}
     for at, (kind, _, overlaps) in enumerate(window):
@@ -190,10 +189,10 @@ def _follow_each_other(window: Sequence[Call]) -> list[set[Kind]]:
 def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
     """Return the lowest phase of each kind that fits all ranks; 0 for all kinds when ranks contradict each other.
 
-    ``orders``: result of ``_follow_each_other`` for each rank. On every rank, the kinds of a set must have the same
-    phase, and it must be later than that of the set before. Kinds that overlap on one rank share a phase on all ranks.
-    They may look separate on another rank, when one kind ended just before the other began."""
-    part = _parts(orders)
+    ``orders``: result of ``_overlapping_sets`` for each rank. On every rank, the kinds of a set must have the same
+    phase, and it must be later than that of the set before. Kinds that overlap on one rank share a phase on all
+    ranks. They may look separate on another rank, when one kind ended just before the other began."""
+    part = _representatives(orders)
     sequences = [dict.fromkeys(part[kind] for kinds in order for kind in kinds) for order in orders]
     phases = dict.fromkeys(part.values(), 0)
     for _ in range(MAX_PASSES):
@@ -209,8 +208,8 @@ def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
     return dict.fromkeys(part, 0)
 
 
-def _parts(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, Kind]:
-    """Return a representative for each kind of call. Kinds with the same representative have the same phase.
+def _representatives(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, Kind]:
+    """Return a representative for each kind of call; kinds with the same representative have the same phase.
 
     Kinds that overlap on some rank, directly or through other kinds, have the same representative."""
     part = {kind: kind for kind in chain.from_iterable(chain.from_iterable(orders))}

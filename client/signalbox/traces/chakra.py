@@ -97,8 +97,8 @@ def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = Non
 
 def _calls(file: Path, rank: int, given: JobSpec, at_most: int) -> Iterator[Call]:
     with opened(file) as stream:
-        parts = _parts(stream)
-        _metadata(next(parts, b""))
+        parts = _messages_in(stream)
+        _check_metadata(next(parts, b""))
         for number, part in enumerate(parts):
             node = _parsed(_Node, part, f"node {number}")
             if node.type in (_SEND, _RECEIVE, _COLLECTIVE):
@@ -113,7 +113,7 @@ def _calls(file: Path, rank: int, given: JobSpec, at_most: int) -> Iterator[Call
                     yield call
 
 
-def _parts(stream: BinaryIO) -> Iterator[bytes]:
+def _messages_in(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the bytes of each message of the file, without its length. Raises ``InvalidInput``."""
     at = 0
     while first := stream.read(1):
@@ -148,10 +148,10 @@ def _parsed(kind: Any, part: bytes, where: str) -> Any:
         raise InvalidInput.of(where, "is not a message of a Chakra trace") from None
 
 
-def _metadata(part: bytes) -> None:
+def _check_metadata(part: bytes) -> None:
     """Raise ``InvalidInput`` unless the message is the first one of a trace.
 
-    With a version or an attribute ``schema``."""
+    The first message has a version or an attribute ``schema``."""
     metadata = _parsed(_Metadata, part, "byte 0")
     if not metadata.version and not any(attribute.name == "schema" for attribute in metadata.attr):
         raise InvalidInput.of("byte 0", "no metadata with a version: this is not a Chakra trace")
@@ -180,9 +180,7 @@ def _call(node: Any, rank: int, given: JobSpec) -> Call | None:
 
 
 def _group(attributes: Mapping[str, Any], rank: int, given: JobSpec) -> tuple[int, ...]:
-    """Return the participating ranks.
-
-    A trace does not record the root of a broadcast; the first rank counts as the root."""
+    """Return the participating ranks; the first rank counts as the root of a broadcast, which traces do not record."""
     name = attributes["pg_name"].string_val if "pg_name" in attributes else ""
     if not name:
         if "involved_dim" in attributes and not all(attributes["involved_dim"].bool_list.values):

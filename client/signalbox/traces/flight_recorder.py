@@ -103,10 +103,10 @@ _PLAIN_DATA = frozenset(
 
 
 class _PlainData(pickle._Unpickler):
-    """Reader of pickles with plain data. Keys of dictionaries must be texts or numbers.
+    """Reader of pickles with plain data.
 
-    Tuples as keys are refused, because their hashes could take for ever: a tuple may contain another tuple twice, which
-    contains another one twice, and so on."""
+    Keys of dictionaries must be texts or numbers. Tuples as keys are refused, because their hashes could take for
+    ever: a tuple may contain another tuple twice, which contains another one twice, and so on."""
 
     stack: list[Any]
 
@@ -168,8 +168,6 @@ def _job_spec(dumps: Mapping[int, _Dump], given: JobSpec, iterations: int | None
 
 
 class _Dump:
-    """Dump of one rank."""
-
     def __init__(self, rank: int, name: str, data: Any) -> None:
         self.rank, self.name = rank, name
         entries = data.get("entries") if isinstance(data, dict) else data
@@ -183,7 +181,6 @@ class _Dump:
         self.libraries: set[str] = set()
 
     def group_names(self) -> set[tuple[str, str]]:
-        """Return name and description of each process group with calls in the dump."""
         found = set()
         for number, entry in enumerate(self.entries):
             try:
@@ -234,8 +231,7 @@ class _Dump:
 
 
 def _groups(dumps: Mapping[int, _Dump], given: JobSpec, everyone: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of each group with calls, by the group's name."""
-    configured = _configured(dumps)
+    configured = _groups_in_config(dumps)
     known = {group.name: group.ranks for group in given.groups}
     users: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for rank, dump in dumps.items():
@@ -259,7 +255,7 @@ def _groups(dumps: Mapping[int, _Dump], given: JobSpec, everyone: tuple[int, ...
     return found
 
 
-def _configured(dumps: Mapping[int, _Dump]) -> dict[str, tuple[int, ...]]:
+def _groups_in_config(dumps: Mapping[int, _Dump]) -> dict[str, tuple[int, ...]]:
     """Return the ranks of each group that ``pg_config`` of a dump lists, by the group's name.
 
     Raises ``InvalidInput`` when dumps contradict each other."""
@@ -274,7 +270,7 @@ def _configured(dumps: Mapping[int, _Dump]) -> dict[str, tuple[int, ...]]:
 
 
 def _group_name(entry: Mapping[str, Any]) -> tuple[str, str]:
-    """Return name and description of a call's group. PyTorch before 2.4 records none; then it is the default group."""
+    """Return name and description of a call's group; the default group if none is recorded, as before PyTorch 2.4."""
     group = entry.get("process_group", ("0", "default_pg"))
     if not isinstance(group, list | tuple) or len(group) != 2 or not all(isinstance(part, str) for part in group):
         raise InvalidInput.of("process_group", "must be a list of two texts, the name and the description of the group")

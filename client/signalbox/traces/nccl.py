@@ -123,8 +123,8 @@ def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
 def _communicators(log: Log) -> list[Communicator]:
     """Return the communicators, the largest first.
 
-    Ranks with the same communicator id belong together. NCCL before 2.18 logs no id. Then the n-th communicators of a
-    given size in all processes are taken as one communicator."""
+    Ranks with the same communicator id belong together. NCCL before 2.18 logs no id. Then the n-th communicators of
+    a given size in all processes are taken as one communicator."""
     together: defaultdict[tuple[str, int, int], list[Member]] = defaultdict(list)
     made: defaultdict[tuple[Process, int], int] = defaultdict(int)
     for member in log.members:
@@ -200,7 +200,7 @@ def _ring(where: str, channel: int, members: Sequence[Member]) -> tuple[int, ...
 
 
 def _job_ranks(communicators: Sequence[Communicator]) -> dict[Process, int]:
-    """Return the rank in the job of each process. The processes of the largest communicator have the lowest ranks."""
+    """Return the rank in the job of each process; the processes of the largest communicator have the lowest ranks."""
     found: dict[Process, int] = {}
     for communicator in communicators:
         for member in communicator.members:

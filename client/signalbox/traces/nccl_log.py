@@ -154,17 +154,17 @@ class _Reader:
             self._call(process, tid, *found.groups())
         elif found := _RING.match(text):
             channel, before, rank, after = map(int, found.groups())
-            member = self._making(where, thread, rank)
+            member = self._member_being_made(where, thread, rank)
             _once(member.rings, channel, (before, after), f"ring {channel:02} of rank {rank}")
         elif text.startswith("Trees "):
             self._trees(where, thread, text)
         elif found := _TREE.match(text):
             channel, parent, rank = (int(number) for number in found.groups()[:3])
-            member = self._making(where, thread, rank)
+            member = self._member_being_made(where, thread, rank)
             _once(member.trees, channel, Tree(parent, _children(found[4])), f"tree {channel} of rank {rank}")
         elif found := _LISTED.match(text):
             ring = tuple(map(int, found[3].split()))
-            member = self._making(where, thread, ring[0])
+            member = self._member_being_made(where, thread, ring[0])
             _once(member.listed, int(found[1]), ring, f"channel {found[1]}")
             member.listed_channels = max(member.listed_channels, int(found[2] or 0), int(found[1]) + 1)
         elif found := _COMM.search(text):
@@ -176,8 +176,8 @@ class _Reader:
         else:
             self._host(process[0], text)
 
-    def _making(self, where: str, thread: tuple[Process, int], rank: int) -> Member:
-        """Return the member of the communicator that the thread is making. Its rank is set to ``rank``."""
+    def _member_being_made(self, where: str, thread: tuple[Process, int], rank: int) -> Member:
+        """Return the member of the communicator that the thread is making, and set its rank to ``rank``."""
         member = self._now.get(thread)
         if member is None or member.made:
             member = self._new(where, thread)
@@ -218,7 +218,7 @@ class _Reader:
 
     def _trees(self, where: str, thread: tuple[Process, int], text: str) -> None:
         for channel, one, rank, other in _TREES.findall(text.replace("|", " ")):
-            member = self._making(where, thread, int(rank))
+            member = self._member_being_made(where, thread, int(rank))
             # The side with slashes lists the children. Without slashes, the children come first, as from NCCL 2.7 on.
             left, right = (one, other) if "/" in one or "/" not in other else (other, one)
             tree = Tree(int(right) if re.fullmatch(r"-?\d+", right) else -1, _children(left))

@@ -119,7 +119,6 @@ class Asking:
         dialog.delete()
 
     async def _answer(self, ask: Callable[[], Any]) -> Any:
-        """Return the answer of ``ask``. After an error, show the error and return None."""
         try:
             return await run.io_bound(ask)
         except SignalboxError as error:

@@ -40,7 +40,7 @@ def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
 
     title = f"{'Circuits' if circuits else 'Cables'} of {node.title}, load in %"
     return {
-        **_chart(title, paper),
+        **_common_options(title, paper),
         "legend": {"top": 0, "right": 0, "textStyle": {"color": paper.text}},
         "grid": {"left": 40, "right": 10, "top": 40, "bottom": 70},
         "xAxis": _categories([other(cable) for cable in shown], 10, paper),
@@ -52,8 +52,7 @@ def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
     }
 
 
-def _chart(title: str, paper: Paper, **style: object) -> Options:
-    """Return the options that the charts beside the fabric have in common. ``style``: further style of the title."""
+def _common_options(title: str, paper: Paper, **style: object) -> Options:
     return {
         **common(paper),
         "title": {
@@ -96,7 +95,7 @@ def slowdowns(found: Sequence[Slowdowns], paper: Paper) -> Options:
         }
 
     return {
-        **_chart("Worst slowdown (2: a job communicates in at most twice its ideal time)", paper),
+        **_common_options("Worst slowdown (2: a job communicates in at most twice its ideal time)", paper),
         "grid": {"left": 45, "right": 15, "top": 62, "bottom": 25},
         "xAxis": {"type": "time", "axisLabel": {"color": paper.text}},
         "yAxis": {**value_axis(paper), "scale": True},
@@ -116,7 +115,7 @@ def demand(job: Job, paper: Paper) -> Options:
     announced = [round(pair.declared_bytes / 1e6, 3) for pair in pairs]
     counted = [round(pair.measured_bytes / 1e6, 3) if pair.HasField("measured_bytes") else "-" for pair in pairs]
     return {
-        **_chart(_title(job), paper, width=480, overflow="truncate"),
+        **_common_options(_title(job), paper, width=480, overflow="truncate"),
         "grid": {"left": 85, "right": 15, "top": 62, "bottom": 95},
         "xAxis": _categories([_name(pair) for pair in pairs], 9, paper),
         "series": [

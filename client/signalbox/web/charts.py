@@ -117,7 +117,6 @@ def graph(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str
 
 
 def _scale(paper: Paper) -> Options:
-    """Return the legend: a scale of colours from load 0 to 100 %."""
     stops = [{"offset": place / (len(paper.scale) - 1), "color": ink} for place, ink in enumerate(paper.scale)]
     filled = {"type": "linear", "x": 0, "y": 0, "x2": 1, "y2": 0, "colorStops": stops}
     return {
@@ -146,7 +145,7 @@ def _node(node: Node, picture: Picture, paper: Paper, chosen: str) -> Options:
     filled = colours.get(node.condition, paper.text)
     marked = chosen == f"{node.dpid:#x}"
     said = "" if node.condition is Condition.UP else f" ({node.condition.value})"
-    x, y, side = _place(node, picture)
+    x, y, side = _position(node, picture)
     return {
         "id": f"{node.dpid:#x}",
         "name": node.title,
@@ -169,7 +168,7 @@ def _node(node: Node, picture: Picture, paper: Paper, chosen: str) -> Options:
     }
 
 
-def _place(node: Node, picture: Picture) -> tuple[float, float, str]:
+def _position(node: Node, picture: Picture) -> tuple[float, float, str]:
     """Return x and y of a switch, and the side of the switch at which its name is drawn."""
     if not picture.without_tiers:
         highest = max(len(picture.tiers) - 1, 1)
@@ -224,15 +223,12 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt], c
 
 
 def _width(cable: Cable) -> float:
-    """Return the width of a cable in pixels.
-
-    It grows with the load, so that full cables stand out on any background."""
+    """Return the width of a cable in pixels, which grows with the load."""
     load = min(cable.load or 0.0, 1.0) if cable.condition is Condition.UP else 1.0
     return round(EMPTY + (FULL - EMPTY) * load, 1)
 
 
 def _hosts(picture: Picture, paper: Paper) -> list[Options]:
-    """Return a symbol per host, below its switch."""
     leaves = _drawn_hosts(picture)
     width = PAPER[0] / max(len(leaves), 1)
     return [
@@ -366,7 +362,6 @@ def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: st
 
 
 def _names(nodes: Iterable[Node], chosen: str) -> list[Options]:
-    """Return the labels of columns or rows. The name of the chosen switch is bold and large."""
     styles = {chosen: {"textStyle": {"fontWeight": "bold", "fontSize": 14}}}
     return [{"value": node.title, **styles.get(f"{node.dpid:#x}", {})} for node in nodes]
 
@@ -392,7 +387,6 @@ def _whole(load: float | None) -> int | str:
 
 
 def _places(shown: Matrix, wanted: Callable[[Cable], bool]) -> list[tuple[int, int]]:
-    """Return column and row of each cable for which ``wanted`` returns true."""
     return [place for place, cables in shown.cells.items() for cable in cables if wanted(cable)]
 
 
@@ -415,7 +409,6 @@ def _unknown(shown: Matrix) -> list[tuple[int, int]]:
 
 
 def _matrix_rates(picture: Picture, lower_tier: int, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """Return the part of ``_matrix`` that depends on the loads, the highlighted links and the chosen part."""
     shown = picture.matrices.get(lower_tier, NOTHING)
     return {
         "xAxis": {"data": _names(shown.columns, chosen)},

@@ -58,7 +58,7 @@ class Page:
         self._routes: dict[str, frozenset[LinkAt]] = {}
         self._sent: dict[str, Any] = {}
         self._unshown = frozenset[Kind]()
-        self._find_routes = Newest(self._read_routes)
+        self._find_routes = Newest(self._highlight_routes)
         self._draw_demand = Newest(self._read_demand)
         self._build()
         self._show(frozenset(Kind))
@@ -165,7 +165,7 @@ class Page:
             self._summary.set_text(self._in_words())
             self._draw_cables()
         if Kind.JOBS in changed:
-            self._let_ended_go()
+            self._forget_ended_jobs()
             self._show_jobs()
         if changed & {Kind.PLAN, Kind.JOBS} and self._routes:
             self._routes.clear()
@@ -208,8 +208,7 @@ class Page:
         names = {cable.part: cable.title for cable in cables[:MOST_CHOICES]}
         self._cable.set_options(names, value=self._part if self._part in names else None)
 
-    def _let_ended_go(self) -> None:
-        """Forget the chosen job, or the job under the pointer, if it has ended."""
+    def _forget_ended_jobs(self) -> None:
         jobs = self._board.state.jobs
         if self._looked_at not in jobs:
             self._looked_at = ""
@@ -228,7 +227,6 @@ class Page:
         self._show_wiring()
 
     def _show_wiring(self) -> None:
-        """Show sentences on the circuits and the traffic of the chosen job."""
         job = self._board.state.jobs.get(self._job)
         lines = [*filter(None, [wiring_line(job)]), *traffic_lines(job)] if job else []
         self._wiring.set_text(short(f"{self._job}: {' '.join(lines)}") if lines else "")
@@ -241,7 +239,6 @@ class Page:
         return self._tier, self._paper, route, self._chosen
 
     def _draw_fabric(self) -> None:
-        """Draw the fabric again, unless the browser already has this drawing."""
         picture = self._board.picture
         options = charts.fabric(picture, *self._view())
         self._push(self._graph, "fabric", options)
@@ -265,7 +262,6 @@ class Page:
             self._push(self._cables, "cables", beside.cables_of(picture, dpid, self._paper))
 
     def _push(self, chart: ui.echart, name: str, options: Options) -> None:
-        """Send all options of a chart to the browser, unless the browser already has them."""
         if self._sent.get(name) != options:
             self._sent[name] = options
             chart.run_chart_method("setOption", options, True)
@@ -351,7 +347,7 @@ class Page:
         await self._find_routes()
         await self._draw_demand()
 
-    async def _read_routes(self) -> None:
+    async def _highlight_routes(self) -> None:
         """Highlight the links of the job under the pointer, or else of the chosen job."""
         job_id, state = self._looked_at or self._job, self._board.state
         if job_id in state.jobs and job_id not in self._routes:
@@ -361,7 +357,6 @@ class Page:
         self._draw_rates()
 
     async def _read_demand(self) -> None:
-        """Draw the traffic of the chosen job; clear the chart when no job is chosen."""
         job_id = self._job
         job = await self._asking.known(lambda: self._client.get_job(job_id)) if job_id else None
         self._demand.set_visibility(bool(self._job))
@@ -412,13 +407,12 @@ class Page:
             self._draw_rates()
 
     def _print(self) -> None:
-        """Change to light colours, then open the browser's print dialog."""
         self._set_dark(False)
         ui.run_javascript("setTimeout(() => window.print(), 500)")
 
 
 def _names(nodes: Iterable[Node]) -> dict[int, str]:
-    """Return the titles of switches by dpid. At most ``MOST_CHOICES`` are returned, the shortest ones."""
+    """Return the titles of switches by dpid, at most ``MOST_CHOICES``, the shortest ones."""
     ordered = sorted(nodes, key=lambda node: (len(node.title), node.title))
     return {node.dpid: node.title for node in ordered[:MOST_CHOICES]}
 

@@ -128,7 +128,6 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    """End the server, or the process if the server has not begun yet."""
     if hasattr(Server, "instance"):
         Server.instance.should_exit = True
     else:
@@ -292,7 +291,6 @@ class _Few(logging.Filter):
 
 
 def _log_few_lines() -> None:
-    """Let all loggers write to stderr through one handler, which limits the length and the number of lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     handler.addFilter(_Few())

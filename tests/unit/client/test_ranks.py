@@ -38,7 +38,7 @@ OF_ROUTES = {"10.0.9.9": "10.0.1.1", "localhost": "127.0.0.1"}
 def host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.if_nameindex", lambda: [*enumerate([*OF_INTERFACES, "ib0"], start=1)])
     monkeypatch.setattr(addresses, "_of_interface", OF_INTERFACES.get)
-    monkeypatch.setattr(addresses, "_towards", OF_ROUTES.get)
+    monkeypatch.setattr(addresses, "_source_address", OF_ROUTES.get)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_a_host_that_only_reaches_itself_has_no_address_and_the_kernel_is_asked_
     monkeypatch.undo()
     assert addresses._of_interface("lo") == "127.0.0.1"
     assert addresses._of_interface("no-such-one") is None
-    assert addresses._towards("127.0.0.1") == "127.0.0.1"
-    assert addresses._towards("256.0.0.1") is None
+    assert addresses._source_address("127.0.0.1") == "127.0.0.1"
+    assert addresses._source_address("256.0.0.1") is None
 
 
 # ---- what is announced
