@@ -38,7 +38,7 @@ MOST_PIECES = 4096
 """Largest number of pieces. Each change copies the list of pieces, so this bounds its cost."""
 
 STEPS = 16
-"""Number of latest changes of which a mapping records the keys."""
+"""Number of latest changes whose keys a mapping records."""
 
 
 class SharedMap(Mapping[Key, Value]):
@@ -154,7 +154,7 @@ class SharedMap(Mapping[Key, Value]):
         yield from (version for version, _ in reversed(self._steps))
 
     def part(self, keys: Iterable[Key]) -> dict[Key, Value]:
-        """Return the entries with these keys, as far as they exist."""
+        """Return the entries with these keys; missing keys are left out."""
         pieces, last = self._pieces, len(self._pieces) - 1
         found = [(key, pieces[hash(key) & last].get(key)) for key in keys]
         return {key: value for key, value in found if value is not None}
@@ -223,9 +223,9 @@ def updated(entries: Mapping[Key, Value], changes: Mapping[Key, Value | None]) -
 def unequal(
     before: Mapping[Key, Value], now: Mapping[Key, Value]
 ) -> Iterator[tuple[Mapping[Key, Value], Mapping[Key, Value]]]:
-    """Yield pairs of parts that may differ: the entries of some keys in ``before``, and of the same keys in ``now``.
+    """Yield pairs of small mappings: the entries of some keys in ``before``, and of the same keys in ``now``.
 
-    Each key occurs in at most one pair."""
+    Every key whose entries differ occurs in one pair, and other keys in at most one."""
     if before is now:
         return
     if not (isinstance(before, SharedMap) and isinstance(now, SharedMap)):
@@ -365,7 +365,7 @@ def per_key(
     function: Callable[[Key, A, B | None, C | None], Value | None],
 ) -> Callable[[Mapping[Key, A], Mapping[Key, B], Mapping[Key, C]], Mapping[Key, Value]]: ...
 def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
-    """Return a function that derives a mapping: each value from the entries with the same key in other mappings.
+    """Return a function that derives a mapping whose values depend on the entries with the same key in other mappings.
 
     ``function`` gets a key of the first mapping, and its value in each mapping, None if missing. It returns the derived
     value, or None to leave the key out. It is called only if one of these values has changed since the last call. The

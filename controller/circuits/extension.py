@@ -179,8 +179,8 @@ class CircuitExtension(Extension):
     def begin(self, now: float) -> Mapping[JobId, Routes | None]:
         """Return the jobs whose new circuits have all become links, and the jobs that stop waiting for them.
 
-        The value of a job is the routes that were found with its wiring. It is None for a job of which only some
-        circuits were replaced, and which keeps its routes until the next plan."""
+        The value of a job is the routes that were found with its wiring. It is None for a job that keeps its routes
+        until the next plan, because only some of its circuits were replaced."""
         if not self.wirings.new or self.optical.change:
             return {}
         return self.wirings.ready(self._s.jobs.jobs, self._s.fabric.links, now)

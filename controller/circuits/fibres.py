@@ -112,8 +112,9 @@ class FibreState:
     swaps: frozenset[Swap] = frozenset()
     """Pairs of interfaces whose fibres may be swapped."""
     misrouted: Circuits = field(default_factory=dict)
-    """Interfaces whose probes arrive where neither their circuit nor a swap leads, each with the interface where they
-    arrive."""
+    """Interfaces whose probes arrive at an unexpected interface, each with that interface.
+
+    Neither a circuit nor a swap of fibres leads there."""
     silent: frozenset[tuple[PortRef, PortRef]] = frozenset()
     """Circuits over which no probe has arrived yet, as (sender, receiver); without interfaces in ``swaps``.
 

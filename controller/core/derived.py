@@ -231,9 +231,9 @@ class Derived:
         self.unsaved = Row(unsaved, lambda: (s.commits.on_disk.jobs, self.registrations(), s.jobs.ends))
         """Jobs whose latest change is not on disk. The values are those of the function ``unsaved``."""
         self.published_jobs = Row(published, lambda: (self.jobs(), s.commits.known.jobs, self.unsaved()))
-        """Jobs to publish: without changes that are not on disk yet."""
+        """Jobs to publish, as they are on disk."""
         self.published_demands = Row(published, lambda: (s.demand.demands, s.commits.known.demands, self.unsaved()))
-        """Demand of each job to publish: without changes that are not on disk yet."""
+        """Demand of each job to publish, as it was when the job was saved."""
         self.published_missing = Row(
             joined(lambda job: job.addresses, _missing), lambda: (self.published_jobs(), s.fabric.hosts)
         )
@@ -257,7 +257,8 @@ class Derived:
             lambda found, published: {} if published else found,
             lambda: (self.without_path(), self.published_without_path()),
         )
-        """Jobs with flows without a path while parts may still appear, by job; otherwise empty."""
+        """Number of flows without a path, by job, while parts may still appear after the controller's start; then
+        empty."""
         self.job_statuses = Row(
             JobStatuses(),
             lambda: (

@@ -24,7 +24,7 @@ from controller.fabric.link_load import LAG_S
 from signalbox.jobs.subflows import Pair
 
 UNDECLARED = 0.05
-"""Fraction of the opposite flow's payload up to which the payload of a pair may be acknowledgements only.
+"""Largest payload that counts as mere acknowledgements, as a fraction of the payload in the opposite direction.
 
 An acknowledgement with three SACK blocks has 28 bytes more than ``HEADER_BYTES`` (RFC 2018), one per segment of 1,448
 bytes at most: 2 %."""
@@ -73,7 +73,7 @@ A rank cannot end an iteration before all others have begun it, so ranks of busy
 This tolerance applies only if at most half of the pairs need it."""
 
 ANOTHER = 0.5
-"""Smallest rate at which unannounced traffic counts as found again, as a fraction of the pair's largest rate.
+"""Smallest rate, as a fraction of the pair's largest rate, at which a judgement counts unannounced traffic again.
 
 Both are rates between two polls. Traffic at a lower rate is the beginning or the end of a burst."""
 

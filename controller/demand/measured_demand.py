@@ -176,9 +176,9 @@ class MeasuredDemand:
     def update(self, suspicious: frozenset[str], now: float, without_path: Iterable[JobId] = ()) -> None:
         """Judge the traffic that was counted so far.
 
-        ``suspicious``: addresses that send more than is announced for them. ``without_path``: jobs with flows that the
-        fabric does not connect. Such a job stops within an iteration or sends in vain, so its counters do not show its
-        traffic."""
+        ``suspicious``: addresses that send more than is announced for them. ``without_path``: jobs with flows that
+        the fabric does not connect. Such a job stops within an iteration, or its packets are lost, so its counters
+        do not show its traffic."""
         if not self.counters.polled:
             return
         self._suspicious = suspicious
@@ -397,7 +397,8 @@ class EarlyLearning:
     def shrink(self, most: int) -> list[JobId]:
         """Remove jobs until all jobs together have at most ``most`` rules, and return the removed jobs.
 
-        Jobs with more than ``most`` rules each are removed first, so that no other job is removed in vain."""
+        Jobs that alone have more than ``most`` rules are removed first: the removal of other jobs would not help
+        them."""
         if self._rules_of.total() <= most:
             return []
         removed = [job_id for job_id, learnt in self._jobs.items() if learnt.rules > most]

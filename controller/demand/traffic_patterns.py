@@ -34,10 +34,10 @@ Routes for this pattern alone may then be worth their moves. The limit is about 
 recognise a change of patterns, which is 4 to 8 s."""
 
 KEPT_S = 900.0
-"""Seconds for which a pattern is planned for after it was last seen; it stays known afterwards."""
+"""Seconds after a pattern was last seen during which the planner still plans for it; it stays known afterwards."""
 
 EXACT = 0.02
-"""Relative difference up to which more exact amounts do not replace the measured amounts of a pattern."""
+"""Largest relative difference at which a pattern keeps its measured amounts although more exact ones are known."""
 
 MOST_MIXED = 4
 """Largest number of consecutive windows with a mixture of patterns; a longer mixture is new traffic."""
@@ -291,7 +291,7 @@ def _in_same_proportions(before: Mapping[Pair, float], now: Mapping[Pair, float]
 
 
 def _rows_that_add_up_to(rates: Floats, bps: Floats, error: float) -> Sequence[int]:
-    """Return the numbers of the rows of ``rates`` of which ``bps`` is a sum with positive weights; at most two.
+    """Return at most two rows of ``rates``, by number, whose weighted sum is ``bps``; all weights are positive.
 
     One row is preferred to two, and earlier rows to later ones. The result is empty without such rows. ``error``:
     see ``TrafficPatterns.made_of``."""

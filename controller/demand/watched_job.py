@@ -33,7 +33,7 @@ from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.subflows import Connections, Pair
 
 FEWEST_BYTES = 10 * 1448
-"""Smallest payload of a pair, in bytes between two polls or in a window, that shows that the job sends on the pair.
+"""Smallest payload, in bytes between two polls or in a window, that shows that a job sends on a pair.
 
 The value is ten full segments; a smaller payload may belong to a handshake."""
 
@@ -55,7 +55,7 @@ Switches are read together, so they show all pairs of a collective within one po
 
 
 EQUAL = 0.08
-"""Relative difference up to which amounts are planned as equal; their uncertainty is used instead if it is larger."""
+"""Relative difference below which amounts are planned as equal, unless their uncertainty is larger and replaces it."""
 
 FEW_PAIRS = 64
 """Largest number of pairs of hosts of a job that is learnt early.

@@ -486,8 +486,8 @@ def planned_background(
 ) -> Mapping[LinkId, float]:
     """Return the background to plan with, in bit/s.
 
-    Two kinds of links have their present background: links that ``uncounted`` flows may use, and links that pinned
-    flows use (``carrying``) and from which no flow has just moved away (``left``). Any other link has the larger of its
+    A link has its present background if ``uncounted`` flows may use it. The same is true if pinned flows use it
+    (``carrying``), unless a flow has just moved away from it (``left``). Any other link has the larger of its
     present background and its ``held`` background."""
     kept = [link for link in held if link in left or link not in carrying]
     if not kept:

@@ -315,7 +315,7 @@ MOST_OF_A_KIND = 16_384
 """Largest number of remembered parts of a kind. Invented switches or hosts must not fill the memory."""
 
 CAUSE_S = 1.0
-"""Longest time in seconds by which the loss of a switch is noticed later than the loss of its cables and hosts."""
+"""Longest time in seconds from the loss of a switch's cables and hosts until the loss of the switch is noticed."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -607,8 +607,8 @@ class KnownParts:
     def _explained_until(self, part: Part) -> float:
         """Return the monotonic time until which the loss of a switch explains why the part is down.
 
-        The time is infinite while a switch of the part is down. A part that was down before the start is explained
-        only by a switch that is still down; otherwise its loss is a separate fault."""
+        The time is infinite while a switch of the part is down. If a part was down before the controller started,
+        only a switch that is still down can explain the loss."""
         if part.down_since is None or part.kind is PartKind.SWITCH:
             return -math.inf
         lost_at = self._lost_at.get(part.key)

@@ -66,8 +66,7 @@ MOST_WAITING = 1000
 class Reported(NamedTuple):
     """Iterations that the job has reported.
 
-    An *epoch* lasts as long as neither the confirmed routes of the job change, nor the bytes for which it is
-    planned."""
+    An *epoch* ends when the confirmed routes of the job change, or the bytes for which it is planned."""
 
     iterations: int = 0
     """Number of reported iterations."""
@@ -328,7 +327,7 @@ class Announcements:
     def owner(self, pair: Pair) -> JobId | None:
         """Return the job that announced the pair, or the reverse pair, and does not report its connections.
 
-        If only the reverse pair is announced, a job that was ``found`` on the pair before takes precedence."""
+        A job that was ``found`` on the pair precedes a job that announced only the reverse pair."""
         src, dst = pair
         if job_id := self._alone.get(pair):
             return job_id

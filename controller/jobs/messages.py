@@ -212,7 +212,7 @@ def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_us
 
 
 def ends_since(before: tuple[JobEnd, ...], now: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
-    """Return the ends in ``now`` after the last end of ``before``; all of ``now`` if it does not have that end."""
+    """Return the ends in ``now`` that follow the last end of ``before``; all of ``now`` if that end is missing."""
     last = before[-1] if before else None
     new = list(takewhile(lambda end: end is not last, reversed(now)))
     return tuple(reversed(new))

@@ -193,8 +193,9 @@ class JobRegistry:
     ) -> JobEnd | None:
         """End a job, and return the end, which is not final yet; None if the caller has already ended the job.
 
-        ``ended_at``: seconds since 1970. ``force``: whether to end the job even if the caller is not its owner; it must
-        belong to ``tenant``, unless that is empty. Raises ``NotFound`` and ``WrongLeaseToken``."""
+        ``ended_at``: seconds since 1970. ``force``: whether to end the job even if the caller is not its owner. The
+        job must then belong to ``tenant``; an empty ``tenant`` allows any job. Raises ``NotFound`` and
+        ``WrongLeaseToken``."""
         job = self.jobs.get(job_id) if force else None
         if job and tenant not in ("", job.registration.tenant):
             raise no_such_job(job_id)

@@ -209,7 +209,7 @@ def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[Job
 def refuse_pairs_of_others(
     changes: Sequence[JobReplacement], announced_by: Mapping[Pair, JobId], jobs: Mapping[JobId, Job]
 ) -> None:
-    """Raise ``Conflict`` for the first changed job with a pair of an unchanged job, or of an earlier changed one.
+    """Raise ``Conflict`` for the first changed job that announces a pair of an unchanged or an earlier changed job.
 
     ``announced_by``: present job of each pair. Jobs that may share pairs (``Dividing.owner``) are left out."""
     changed = {change.job.id for change in changes}

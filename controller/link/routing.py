@@ -219,9 +219,9 @@ class Router:
     def received(self, end: End, messages: Collection[FromSwitches], taken: Callable[[], None]) -> None:
         """Handle messages of a southbound. Messages about switches that it does not hold are dropped.
 
-        ``taken``: called by a thread when the control loop has taken the messages. Raises ``Refused`` for a generation
-        id without an assignment, as far as this process knows; the southbound may announce its switches again over a
-        new link."""
+        ``taken``: called by a thread when the control loop has taken the messages. Raises ``Refused`` if this
+        process knows no assignment with the generation id; the southbound may announce its switches again over a new
+        link."""
         for message in messages:
             if isinstance(message, SwitchConnected | SwitchMoved):
                 self._refuse_invented(end, message)

@@ -357,7 +357,7 @@ def _even_for_each_job(numbers: Numbers, flows: Ints, colors: int, current: Ints
 
 
 class Cut(NamedTuple):
-    """Line of colours that is cut into segments of common links.
+    """Result of interval cutting (see the module): a line of colours, cut into one segment per common link.
 
     - ``slowdown``: slowdown of the flows, that is, the largest load of a common link.
     - ``subflows``: number of subflows of each colour.

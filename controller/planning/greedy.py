@@ -187,8 +187,8 @@ class _Loads:
 def largest_set_first(flows: Sequence[Flow], numbers: Iterable[int], weights: Sequence[float]) -> list[int]:
     """Return the flows ordered by their sets: the flows out of or into one leaf, the set with the largest weight first.
 
-    Within a set the flows keep their order. Among sets of equal weight, flows out of leaves precede flows into leaves.
-    Among these, leaves are in the order of their dpids."""
+    Within a set the flows keep their order. Among sets of equal weight, flows out of leaves precede flows into
+    leaves. Sets that agree in this too are in the order of their leaves' dpids."""
     sets: defaultdict[tuple[bool, Dpid], list[int]] = defaultdict(list)
     for number in numbers:
         sets[False, flows[number].src_leaf].append(number)

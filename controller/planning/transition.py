@@ -117,7 +117,7 @@ class _User:
     phases: defaultdict[int, _Phase] = field(default_factory=lambda: defaultdict(_Phase))
     always: bool = False
     when: list[Any] = field(default_factory=list)
-    """Conditions, each of which alone makes the job use the link; of no effect when ``always`` is set."""
+    """Conditions; the job uses the link when any of them is true. Ignored when ``always`` is set."""
 
     @property
     def most(self) -> float:

@@ -69,7 +69,7 @@ class Connections:
     """Members that have stayed connected to a switch since its holder lost it; none if the switch has restarted."""
     _read_at: float = inf
     _late_at: float = -inf
-    """Time at which etcd was last read after more than ``late_s`` without a reading."""
+    """Time of the latest reading of etcd that followed a gap of more than ``late_s`` seconds."""
 
     def living(self, members: Collection[Holder], reach: Reach, read_at: float, now: float) -> frozenset[Holder]:
         """Return the members that count as alive: those with a lease and, after an outage of etcd, those that report.

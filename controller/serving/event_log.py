@@ -53,7 +53,8 @@ def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict
 def at_start(first: Status, alarms_before: Mapping[AlarmKey, float]) -> Status:
     """Return the status with which the ``first`` published status is compared.
 
-    This is ``first`` without alarms: each raised alarm thus is an event, but saved jobs and parts are not."""
+    The result is ``first`` without alarms. Raised alarms are therefore logged as events; saved jobs and parts are
+    not."""
     return replace(first, alarms={}, alarms_before=alarms_before)
 
 

@@ -12,7 +12,7 @@ from controller.store.assignment import Holder
 from controller.store.members import NONE_MISSING, Members, MissingMembers
 
 OVERDUE_S = 30.0
-"""Seconds for which a member may be absent before it counts as missing, for example to start its process again."""
+"""Seconds for which a member may be absent, for example for a restart, before it counts as missing."""
 
 
 class MissingMembersWatch:

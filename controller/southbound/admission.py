@@ -171,7 +171,7 @@ class _Dpid:
 
     holder: Connection
     since: float
-    """Monotonic time from which on this connection certainly exists."""
+    """Monotonic time since which this connection has certainly existed."""
     generation: int | None
     """Generation id of the newest claim; None if this controller is not the holder of the switch."""
     roles: Mastership | Standing | Loss | None

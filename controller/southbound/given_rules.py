@@ -41,8 +41,9 @@ MORE_BYTES = 1 << 18
 8,000 entries that a switch invented blocked the control loop for 0.9 s."""
 ROOM_BYTES = 1 << 12
 MOST_BEYOND = 1 << 21
-"""Largest sum, over the latest replies of all switches, of the bytes by which a reply exceeds its expected size plus
-``ROOM_BYTES``.
+"""Largest number of unexpected bytes in the latest replies of all switches together.
+
+Bytes of a reply are unexpected beyond its expected size plus ``ROOM_BYTES``.
 
 Decoded entries take ten times as many bytes, and thousands of switches may send endless replies."""
 MOST_LEFT = 4096
@@ -105,7 +106,9 @@ class GivenRules:
         self._invented: set[Dpid] = set()
 
     def expect(self, known: Iterable[Dpid]) -> None:
-        """Accept first replies of any size from these switches too, to which other controllers may have sent rules."""
+        """Accept first replies of any size from these switches too.
+
+        Other controllers may have sent rules to these switches."""
         self._unknown.update(known)
 
     def read_begins(self, dpid: Dpid) -> None:

@@ -4,8 +4,8 @@ A switch avoids its own ports that are down, because every bucket watches its po
 spine loses its last cable to another leaf, and continues to send packets for that leaf to the spine. Every switch is
 connected to all members, and reports changes of its ports to each of them. When a switch has lost a port, this
 southbound reads the switch's groups, even if it is not the master, and finds the destinations without a next hop. On
-the switches of which it is the master, it then removes the next hops to that switch from the groups to these
-destinations. When the ports are up again, it restores the groups.
+each switch whose master it is, it then removes the next hops that lead to these destinations through the first switch.
+When the ports are up again, it restores the groups.
 
 Sans-IO. In: changes of ports, replies, breaks of the link, the time (``now``, monotonic seconds). Out: requests and
 changes of groups. A switch is changed only if it has confirmed this member as its master, with the newest generation id

@@ -239,7 +239,7 @@ class _Connections:
     def call(self, method: str, request: Message, reply: type[Reply], within_s: float) -> Reply:
         """Call the endpoints in turn, beginning at ``_first``, and return the answer.
 
-        Raises ``EtcdError``: the last one, or that of an endpoint with which the configuration does not agree."""
+        Raises the ``EtcdError`` of the last endpoint, or of an endpoint that contradicts the configuration."""
         first, last = self._first, len(self._channels) - 1
         errors: list[EtcdError] = []
         for number in range(last + 1):

@@ -28,8 +28,7 @@ Metrics, which are floating-point numbers, represent all epochs of this century 
 
 
 LARGEST_EPOCH = 1 << 62
-"""Upper limit of the generation ids above which epochs can be raised. 2**62 epochs thus remain for commits and
-restarts.
+"""Largest generation id above which epochs can be raised. 2**62 epochs thus remain for commits and restarts.
 
 Epochs are less than 2**63, because a switch compares generation ids by their signed difference of 64 bits."""
 

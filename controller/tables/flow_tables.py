@@ -196,7 +196,7 @@ class FlowPart(NamedTuple):
 
 
 class Announcement(NamedTuple):
-    """Facts about a pair of hosts that a job announces, as far as rules depend on them."""
+    """Facts on which the rules for an announced pair of hosts depend."""
 
     owner: int
     """40-bit hash of the job."""
@@ -400,7 +400,7 @@ BASE_PRIORITY = 100
 GATEWAY_PRIORITY = 140
 
 SPREAD_BEYOND = 2
-"""Distance in links up to which a group has one bucket per next hop, in the order of the ports."""
+"""Largest distance in links at which a group has one bucket per next hop, in the order of the ports."""
 SPREAD_ROWS = 8
 """Largest number of rows of a group. A row has a bucket for every next hop (``_spread``)."""
 MAX_SPREAD_BUCKETS = 64
@@ -461,8 +461,8 @@ def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -
 def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> GroupRule:
     """Return a select group over the next hops of one switch. ``distance``: links to the destination's switch.
 
-    All switches compute the same hash of a packet. All packets of one bucket thus have similar hashes, with which they
-    could reach only some of the next switch's buckets. At a distance of three links (the aggregation switches of three
+    All switches compute the same hash of a packet. The packets of one bucket therefore have similar hashes, and
+    would reach only some buckets of the next switch. At a distance of three links (the aggregation switches of three
     tiers) every hop is therefore repeated, each time in another order. Nearer to the destination there is no further
     choice. If a hop is lost, its buckets are removed and the others keep their order."""
     hops = sorted(next_hops, key=lambda link: link.port)

@@ -87,7 +87,7 @@ class Use(NamedTuple):
 
 
 class Announcing(Protocol):
-    """A job, as far as purposes depend on it. ``routes``: routes by announced flow."""
+    """Facts about a job on which the purposes of rules depend. ``routes``: routes by announced flow."""
 
     @property
     def routes(self) -> Mapping[FlowId, object]: ...

@@ -42,7 +42,7 @@ _TOLERANCE = 1e-11
 _PRECISION = 1e-9
 """Relative gap at or below which a design is accepted; above it the programme is scaled and solved again."""
 _ENOUGH = 1e-3
-"""Largest relative excess over the smallest sufficient price at which the solver's own price of the total is used."""
+"""Largest relative amount by which the solver's own price of the total may exceed the smallest sufficient price."""
 _MOST_SCALINGS = 6
 """Largest number of times that one question is solved; the previous bandwidths scale the variables each time."""
 _SMALLEST_UNIT = 1e-3

@@ -90,7 +90,7 @@ def generate(
 def jobs_of(
     workload: Workload, fabric: Fabric, max_subflows: int = 1, striping: Striping = Striping.BY_SHARE
 ) -> tuple[WorkloadJob, ...]:
-    """Return the jobs that ``read_workload`` would return for these lines in files."""
+    """Return the jobs of these lines, as ``read_workload`` would read them from files."""
     numbering = Numbering(fabric)
     return tuple(to_job(name, lines, numbering, max_subflows, striping) for name, lines in sorted(workload.items()))
 

@@ -257,7 +257,7 @@ def _switches(one: pb.Member) -> str:
 
 
 NOW_S = 5.0
-"""Age in seconds of a member's lease, as last read from etcd, up to which it is shown as "now"."""
+"""Largest age in seconds, since the last reading of etcd, at which a member's lease is shown as "now"."""
 
 
 def _age(one: pb.Member) -> str:

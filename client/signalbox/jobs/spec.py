@@ -223,7 +223,7 @@ class Compute(Frozen):
 
 
 class Parallelization(Frozen):
-    """Parallelization with which the job can be trained, among several. The fields are as in a ``JobSpec``."""
+    """Parallelization of a job that can be trained in several ways. The fields are as in a ``JobSpec``."""
 
     name: Annotated[str, AfterValidator(_printable)] = Field(min_length=1, max_length=63)
     groups: Annotated[tuple[ParallelGroup, ...], FailFast(), at_most(MAX_GROUPS)] = ()

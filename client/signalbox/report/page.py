@@ -288,7 +288,7 @@ MOST_PATHS = 8000
 """Largest number of paths in the report. Paths of slow jobs come first."""
 MOST_BUSY = 25
 FULL = 0.9
-"""Load of a link from which the reasons for a job's slowness mention the link."""
+"""Smallest load at which a link is named as a reason for a job's slowness."""
 
 
 class Crossing(NamedTuple):

@@ -81,7 +81,7 @@ def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = Non
     """Return the job spec of the traces. Raises ``InvalidInput`` and ``OSError``.
 
     - ``given``: spec with the addresses of all ranks, and with the groups that the traces name
-    - ``iterations``: number of iterations in each trace; None for one"""
+    - ``iterations``: number of iterations in each trace; None means 1"""
     ranks = tuple(range(len(given.endpoints)))
     calls: dict[int, list[Call]] = {}
     left = MAX_CALLS

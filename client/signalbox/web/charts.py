@@ -80,7 +80,7 @@ HOST_HEIGHT = 90
 CURVE = 0.12
 """Curvature of the second cable between two switches, and of a circuit for which there is an opposite circuit."""
 SIDEWAYS = 0.2
-"""Horizontal distance from the middle of the circle, in diameters, from which names are drawn beside their switches.
+"""Smallest horizontal distance from the middle of the circle, in diameters, at which a name is beside its switch.
 
 At a smaller distance they are drawn above or below, so that they do not overlap."""
 ARROW = 9

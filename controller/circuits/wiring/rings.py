@@ -82,8 +82,9 @@ def chosen_steps(
 ) -> Steps | None:
     """Return near-geometric steps, changed one by one as long as the mean number of hops decreases.
 
-    ``rings``: number of steps of rings. ``others``: number of steps of circuits that no ring uses. ``weights``: weight
-    of each offset; None for equal weights. ``tried``: largest number of sets of steps to consider.
+    ``rings``: number of steps that must form rings over all servers. ``others``: number of steps of circuits that no
+    ring uses. ``weights``: weight of each offset; None for equal weights. ``tried``: largest number of sets of steps to
+    consider.
 
     Returns None if the steps do not connect all servers."""
     if servers < 2 or rings + others < 1:
