@@ -327,7 +327,7 @@ def update_with_others(client: Any, change: Change, conflict: Conflict, others: 
 
 
 def entry_at_fault(error: SignalboxError) -> int | None:
-    """Return the position of the request's entry that an error is about; None for an error about no single entry."""
+    """Return the position of the request's entry that an error is about; None if it is not about one entry."""
     paths = [problem.path for problem in error.problems] if isinstance(error, InvalidInput) else []
     found = (re.match(r"jobs\[(\d+)\]", path) for path in (*paths, error.about.get("field", "")))
     return next((int(match[1]) for match in found if match), None)

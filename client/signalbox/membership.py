@@ -181,7 +181,7 @@ class Membership:
 
     @property
     def change(self) -> Change | None:
-        """Change that the controller has not accepted yet, even if it has refused it.
+        """Change of the spec that the controller has not accepted yet or has refused.
 
         None when there is no such change. Any thread may read it."""
         spec, waits = self._spec, self.registered and not self._releasing

@@ -75,8 +75,8 @@ def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> lis
 def part_of_a_job(path: Path, known: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield the fields of the only job in a file, which may be incomplete.
 
-    Errors about these fields that are raised inside get the places of the fields. ``known``: fields that the file must
-    not have, each with the reason. Raises ``InvalidInput``."""
+    An error about these fields that is raised inside the ``with`` block gets the places of the fields in the file.
+    ``known``: fields that the file must not have, each with the reason. Raises ``InvalidInput``."""
     name = called(path)
     found = data_in(path, name)
     if len(found) != 1 or not isinstance(found[0][0], dict):

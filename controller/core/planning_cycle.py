@@ -52,8 +52,8 @@ FEWEST_BEFORE = 3
 FIRST_REST_S = 1.5
 """Smallest number of seconds between two plans that are started by changed loads.
 
-The number doubles with each such plan, up to the interval of periodic plans, and is reset after such an interval
-without one. Recurring bursts thus do not keep the planner busy."""
+The number doubles with each such plan, up to the interval of periodic plans. It is reset when no such plan has been
+started for that interval. Recurring bursts thus do not keep the planner busy."""
 
 
 class LoadEvents:
@@ -274,10 +274,10 @@ class PlanningCycle:
         """Begin a cycle and return its commands.
 
         ``snapshot``: problem of all ``jobs`` with known hosts on ``links``, of generation ``self.generation + 1``.
-        ``demand_source``: source of the bytes of each job with known hosts. ``repairs``: whether flows with lost paths
-        are repaired before the plan arrives. ``lost``: whether links were lost. If not, a repair only moves flows off a
-        detour or to the new place of a host, and the status does not count it. ``is_claimed``: whether this process has
-        the claim of the state. Without it, only repairs are installed."""
+        ``demand_source``: source of the bytes of each job with known hosts. ``repairs``: whether flows with lost
+        paths are repaired before the plan arrives. ``lost``: whether links were lost. If no link was lost, a repair
+        only moves flows off a detour or to the new place of a host, and the status does not count it.
+        ``is_claimed``: whether this process has the claim of the state. Without it, only repairs are installed."""
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links

@@ -76,7 +76,7 @@ class Refusals:
         The peer is the first one that was refused after ``CONNECTIONS_RECENT_S`` without refusals. The time is the time
         of the last refusal."""
         self.masterships_lost = 0
-        """Number of times since the start that a switch has refused this controller for another master."""
+        """Number of refusals since the start because the switch has another controller as its master."""
         self.other_masters: dict[Dpid, MastershipLost] = {}
         """Latest message about each switch whose master is another controller."""
         self.duplicates: dict[Dpid, tuple[str, float]] = {}

@@ -2,14 +2,14 @@
 
 In: flows between leaves, and the ``Tiers`` of the fabric. Out: their routes. Common links: see ``problem``.
 
-- *Whole flows*. Colour the flows between leaves with the common edge links, evenly in every leaf and in every pod.
-  Then, in each plane, colour its flows between pods with the common core links, evenly in every pod. The flows of each
-  job are divided evenly too (``edge_coloring``). A colouring needs
-  no more colours than the largest degree (König's theorem). Done twice, this is the theorem of Slepian (1952) and
-  Duguid (1959) on Clos networks whose outer switches have as many inputs as there are middle switches. Such a network
-  can be rearranged to carry any permutation (Beneš, "Mathematical Theory of Connecting Networks and Telephone Traffic",
-  1965). No link of a leaf has more than ceil(flows / common edge links) flows. When a plane has as many common core
-  links as a pod has leaves, no core link has more either.
+- *Whole flows*. Colour the flows between leaves so that each colour is a common edge link, evenly in every leaf and in
+  every pod. In each plane, then colour the flows between pods so that each colour is a common core link, evenly in
+  every pod. The flows of each job are divided evenly too (``edge_coloring``). A colouring needs no more colours than
+  the largest degree (König's theorem). Done twice, this is the theorem of Slepian (1952) and Duguid (1959) on Clos
+  networks whose outer switches have as many inputs as there are middle switches. Such a network can be rearranged to
+  carry any permutation (Beneš, "Mathematical Theory of Connecting Networks and Telephone Traffic", 1965). No link of a
+  leaf has more than ceil(flows / common edge links) flows. When a plane has as many common core links as a pod has
+  leaves, no core link has more either.
 - *Split flows* of equal demand, when cores have failed. Colour the flows with D colours, where D is the largest degree
   of a leaf. Cut the line [0, D) into segments, one per plane. A flow puts on a plane the share of its colour's interval
   that lies in the plane's segment. The flows of one colour in one plane are coloured again, for the pods, with n

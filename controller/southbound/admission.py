@@ -146,7 +146,7 @@ class Standing:
 
 
 class Loss:
-    """Question for the generation id of a switch that has refused a write. The answer is ``newer``."""
+    """Request for the generation id of a switch that has refused a write. The answer is ``newer``."""
 
     def __init__(self, connection: Connection) -> None:
         self.state: Literal["asking", "known"] = "asking"

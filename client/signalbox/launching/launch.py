@@ -2,7 +2,7 @@
 
 The hosts come from the launcher in the command. PyTorch's launchers are ``torchrun``, ``python -m
 torch.distributed.run`` and ``accelerate launch``. Such a launcher runs once per node and does not know the other nodes.
-It knows the number of nodes, the number of its own node, and the host of their rendezvous.
+The launcher knows the number of nodes, the number of its own node, and the host where the nodes meet.
 
 Everything slow (imports, host names, calls) happens in threads after the command has started. The logger ``signalbox``
 reports failures."""
