@@ -19,7 +19,6 @@ LITTLE = ("--quiet-s", "2", "--idle-s", "1", "--settled-s", "1", "--hosts-per-le
 
 
 def marked_bridges() -> dict[str, str]:
-    """Return the owner of each bridge that the benchmark has made, by name of the bridge."""
     found = run("ovs-vsctl", "--format=json", "--columns=name,external_ids", "find", "Bridge")
     rows = [(name, dict(ids[1]).get(openvswitch.MARK)) for name, ids in json.loads(found)["data"]]
     return {name: owner for name, owner in rows if owner}
@@ -31,7 +30,6 @@ def bridges_of(pid: int) -> list[str]:
 
 @contextmanager
 def started(*argv: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the benchmark until its bridges exist and its controller runs."""
     with subprocess.Popen([*BENCHMARK, *argv], stderr=subprocess.DEVNULL) as bench:
         try:
             wait_for(lambda: bool(controllers_of(bench.pid)), "the benchmark to start its controller")

@@ -72,7 +72,6 @@ def files(machine: Booted) -> set[str]:
 
 
 def state(machine: Booted, unit: str) -> tuple[str, str, str]:
-    """Return whether the unit is active, its own status text, and its process."""
     shown = machine.run("systemctl", "show", "--property=ActiveState,StatusText,MainPID", unit)
     values = dict(line.split("=", 1) for line in shown.splitlines())
     return values["ActiveState"], values["StatusText"], values["MainPID"]

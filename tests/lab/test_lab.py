@@ -26,7 +26,6 @@ from tests.support.waiting import line
 
 @pytest.fixture(scope="module")
 def shared(lab_prefix: str) -> Iterator[Lab]:
-    """Run a lab like ``lab`` for all tests that leave it as it was."""
     with Lab(LeafSpine(2, 2, 2, prefix=f"s{lab_prefix[1:]}"), controller=None) as lab:
         install_static_routes(lab)
         yield lab

@@ -8,7 +8,6 @@ from tests.support.doc_pages import ROOT
 
 
 def services(file: str) -> dict[str, dict[str, Any]]:
-    """Return the services of the file, merged with the services that they extend."""
     found: dict[str, dict[str, Any]] = {}
     for name, service in yaml.safe_load((ROOT / file).read_text())["services"].items():
         base = service.pop("extends", None)

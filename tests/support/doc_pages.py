@@ -55,7 +55,6 @@ class Page:
 
     @property
     def links(self) -> list[str]:
-        """Link targets that are not on the web."""
         return [target for target in _LINK.findall(self.prose) if "://" not in target]
 
     @cached_property

@@ -119,7 +119,6 @@ class FakeFabric:
             self.probe(self.switches[dpid])
 
     def probe(self, switch: FakeSwitch) -> None:
-        """Send LLDP probes out of every active port of a switch."""
         for port, peer in switch.peers.items():
             if peer and switch.up[port] and peer.dpid in self._connected and self.switches[peer.dpid].up[peer.port]:
                 self.send(LinkSeen(PortRef(switch.dpid, port), peer))

@@ -10,7 +10,6 @@ from controller.fabric.topology import LinkId
 
 
 def bytes_total(load: LinkLoad, link: LinkId) -> int | None:
-    """Return the bytes that the link has carried, or None before the first sample."""
     row = load._links.row_of.get(link)
     return None if row is None else int(load._links.last(np.array([row]))[0])
 

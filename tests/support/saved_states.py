@@ -54,7 +54,6 @@ def job(job_id: str, tenant: str = "", request_id: str = "") -> Registration:
 
 
 def full() -> SavedState:
-    """Return a saved state with an example of every kind of record."""
     transfers = JobSpec.parse(
         {
             "job_id": "c",

@@ -192,7 +192,6 @@ class Cluster:
 
 
 def bytes_error(demand: JobDemand, traffic: Traffic) -> float:
-    """Return the largest relative error of the bytes per iteration of a pair."""
     measured = demand.measurement
     assert measured is not None
     assert measured.iteration_s is not None

@@ -29,7 +29,6 @@ REPLAN = "/signalbox.v1.ControllerService/Replan"
 
 @pytest.fixture(scope="module")
 def scheduler(secured: Secured) -> Certificate:
-    """Return the certificate of a reader."""
     return secured.ours.sign("scheduler")
 
 

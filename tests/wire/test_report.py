@@ -153,14 +153,12 @@ STATUS = {"signalbox/status.json": {"version": "1"}}
 
 
 def endless() -> bytes:
-    """Return a bundle with a file of endless size."""
     header = tarfile.TarInfo("signalbox/other")
     header.size = 1 << 62
     return gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
 
 
 def sparse() -> bytes:
-    """Return a bundle with a header that tarfile cannot read."""
     header = tarfile.TarInfo("signalbox/status.json")
     header.pax_headers = {"GNU.sparse.map": "1,x"}
     return gzip.compress(header.tobuf(tarfile.PAX_FORMAT) + bytes(1024))

@@ -74,7 +74,6 @@ class Reloaded:
             return client.get_status()
 
     def hang_up(self, expected: str) -> None:
-        """Send SIGHUP, and return when the log has the line."""
         assert self.controller.process is not None
         before = self.log().count(expected)
         os.kill(self.controller.process.pid, signal.SIGHUP)
@@ -89,7 +88,6 @@ class Reloaded:
             return str(answer.read().decode())
 
     def metrics_over(self, authority: Authority, most: int = 15) -> bytes:
-        """Return the first bytes of the answer of the metrics server."""
         context = ssl.create_default_context(cafile=str(authority.certificate))
         with (
             socket.create_connection(("127.0.0.1", self.metrics_port), timeout=60) as sock,
@@ -119,7 +117,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reloaded]:
 
 @pytest.fixture
 def controller(running: Reloaded) -> Reloaded:
-    """Return the controller with the first authority, the token ``old``, and its initial configuration."""
     running.certify(running.first)
     running.accept("old")
     running.tokens.chmod(0o600)

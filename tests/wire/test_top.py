@@ -47,7 +47,6 @@ def address() -> Iterator[str]:
 
 
 def screen(pilot: Pilot[None]) -> str:
-    """Return the screen as the terminal shows it."""
     strips = pilot.app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
@@ -258,7 +257,6 @@ def test_a_terminal_that_cannot_move_its_cursor_is_none(monkeypatch: pytest.Monk
 
 
 def changes_until(following: Following, found: Callable[[], object]) -> frozenset[Kind]:
-    """Return all changes until the condition holds."""
     changed, end = frozenset[Kind](), time.monotonic() + DEADLINE_S
     while not found():
         assert time.monotonic() < end

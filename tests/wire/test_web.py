@@ -41,7 +41,6 @@ class Looking:
         return state
 
     def title(self, chart: str) -> str:
-        """Return the title of the chart, empty while nothing is drawn."""
         found = self.chromium.options(chart).get("title") or [{"text": ""}]
         return str(found[0]["text"])
 

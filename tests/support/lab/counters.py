@@ -67,7 +67,6 @@ def rule_bytes(lab: Lab, switch: str) -> Counter[tuple[str, str, str]]:
 
 
 def metric(controller: ControllerProcess, name: str, **labels: str) -> list[float]:
-    """Return the values of the series that have this name, and at least these labels."""
     address = re.findall(r"metrics=(\S+)", controller.log.read_text())[-1]
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
         families = text_string_to_metric_families(answer.read().decode())

@@ -98,7 +98,6 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _functions(body: Iterable[ast.stmt], prefix: str) -> Iterator[tuple[str, list[ast.stmt]]]:
-    """Yield qualified names and bodies of functions and methods; nested functions belong to the outer one."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield prefix + node.name, node.body
@@ -121,7 +120,6 @@ def _edits_of(block: list[ast.stmt], constructor: bool) -> Iterator[tuple[range,
 
 
 def _lines(start: Any, node: Any) -> range:
-    """Return the lines of a statement up to its first block or case."""
     body = [case.pattern for case in node.cases] if isinstance(node, ast.Match) else getattr(node, "body", [])
     return range(start.lineno, max(start.lineno + 1, body[0].lineno if body else node.end_lineno + 1))
 

@@ -246,7 +246,6 @@ class Running:
 
 @contextmanager
 def running_api(*listen: str, members: MemberPort | None = None, **config: Any) -> Iterator[Running]:
-    """Run the real server on the addresses, in front of the stand-in. ``members``: port for other members."""
     board = StatusBoard()
     control = ControlStandIn(board)
     ended = beside(control.run)

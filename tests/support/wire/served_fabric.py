@@ -57,7 +57,6 @@ class ServedFabric(BusyFabric):
             self.rings += [Ring(job.endpoints[:4], FABRIC_BPS / 3), Ring(job.endpoints[4:], FABRIC_BPS / 2)]
 
     def cut_first_cable(self) -> None:
-        """Cut the cable between leaf1 and spine1."""
         self.cut(next(dpid for dpid, switch in self.switches.items() if switch.name == "leaf1"), PortNo(1))
 
     @contextmanager

@@ -206,7 +206,6 @@ class RowWatcher:
         self._reader = Reader(self._table)
 
     def told(self, status: Status) -> Any:
-        """Return the message for the new status, or None when there is no change."""
         self._table.update(self.rows.of(status))
         encoded = self._reader.message()
         assert self._reader.message() is None

@@ -13,7 +13,6 @@ def benchmark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
-    """Return a folder with one published workload: a job whose two hosts send to each other."""
     folder = tmp_path / "published" / "tiny"
     folder.mkdir(parents=True)
     (folder / "job_0-X.txt").write_text("96 128 0 1 0 500 9 0\n128 96 1 0 0 500 9 0\n")

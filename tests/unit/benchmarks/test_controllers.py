@@ -68,7 +68,6 @@ class Wire:
 
 @pytest.fixture
 def wire() -> Wire:
-    """Return a switch with a connection of a and one of b, whose master is a."""
     made = Wire()
     made.connects("a")
     made.connects("b")

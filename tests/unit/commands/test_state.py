@@ -191,7 +191,6 @@ def exported(signalbox: Signalbox, state: Path, tmp_path: Path) -> Path:
 
 
 def imported(state_dir: Path) -> tuple[SavedState, bytes, int]:
-    """Return the state, the secret and the epoch of the next controller."""
     with closing(SqliteStore(state_dir)) as store:
         return store.load(), store.secret(True), store.begin()
 

@@ -341,7 +341,6 @@ class HeldBack(Started):
         self.carry(1)
 
     def period(self, number: int, seconds: float) -> list[float]:
-        """Return, for each second, the rate of the slowest flow as a share of the link rate."""
         self.rings = [Sending((), pairs=OTHER), Sending((), pairs=PATTERNS[number])]
         shares = []
         for _ in range(round(seconds)):

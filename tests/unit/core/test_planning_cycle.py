@@ -423,7 +423,6 @@ class Recorded(LateAnswers):
         return found
 
     def slowdowns(self) -> Slowdowns:
-        """Return the slowdowns under the routes that the switches have confirmed."""
         routes = {
             flow: route for job in self.status.jobs.values() for flow, route in job.routes.items() if route is not None
         }

@@ -134,7 +134,6 @@ class Killed(BaseException):
 
 
 def before(work: str) -> FakeFabric:
-    """Return a fabric on which the work has not begun."""
     fabric = started(FakeFabric(), *((0, 1, 2) if work == EXCHANGE else ()), lease_s=600)
     fabric.forget_mods()
     return fabric

@@ -26,7 +26,6 @@ ALARM_ROWS = [
 
 
 def rows_of(text: str) -> dict[str, str]:
-    """Return the last cell of each row of a table, by the row's first cell."""
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
     return {row[0].strip("`"): row[-1] for row in cells}
 

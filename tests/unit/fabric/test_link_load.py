@@ -29,8 +29,6 @@ ON_LINK: dict[Counted, tuple[frozenset[LinkId], ...]] = {FLOW: (frozenset([LINK]
 def updated(
     load: LinkLoad, now: float, announced: Uses = ON_LINK, capacity: Mapping[LinkId, float] = CAPACITY
 ) -> dict[LinkId, float]:
-    """Evaluate the counters at ``now``, and return the background of each link in bit/s."""
-
     def uncounted() -> Uses:
         return {what: links for what, links in announced.items() if what[:2] not in load.measured.counted}
 

@@ -67,7 +67,6 @@ class Scene:
         self._dpids: set[Dpid] = set()
 
     def show(self, shown: Fabric, after_s: float = 0.0) -> None:
-        """Show a fabric to the parts; switches that were not there before connect first."""
         self.now += after_s
         for dpid in shown.switches.keys() - self._dpids:
             self.parts.switch_connected(dpid, self.now)
@@ -93,7 +92,6 @@ class Scene:
 
 @pytest.fixture
 def scene() -> Scene:
-    """Return a scene in which the whole fabric is long known."""
     scene = Scene()
     scene.show(fabric())
     scene.wait(60)

@@ -49,8 +49,6 @@ MODS = (RuleMod("add", MeterRule(1, 10, 10)),)
 
 
 class Southbound:
-    """Southbound that records its commands."""
-
     def __init__(self, fabric: "Loop", *holds: Dpid, member: str = "one/1") -> None:
         self.fabric = fabric
         self.member = member

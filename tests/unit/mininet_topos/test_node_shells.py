@@ -10,8 +10,6 @@ from mininet_topos.fabric_topo import ShellThatEnds
 
 
 class OneShell(ShellThatEnds, Node):  # type: ignore[misc]
-    """Node whose shell is the given command."""
-
     command: tuple[str, ...] = ("true",)
 
     def _popen(self, _cmd: object, **params: Any) -> subprocess.Popen[bytes]:

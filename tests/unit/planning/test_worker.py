@@ -25,8 +25,6 @@ LIMITS = PlanLimits()
 
 
 class Inbox:
-    """Inbox of the control loop."""
-
     def __init__(self) -> None:
         self.messages: queue.SimpleQueue[Planned] = queue.SimpleQueue()
         self.compared: queue.SimpleQueue[Slowdowns] = queue.SimpleQueue()

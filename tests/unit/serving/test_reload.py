@@ -31,7 +31,6 @@ def refuse(*fields: str) -> Prepare:
 
 
 def keeper(taken: list[str]) -> Prepare:
-    """Return an owner that keeps the log levels that it has taken over."""
     return lambda new: lambda: taken.append(new.log.level)
 
 

@@ -24,8 +24,6 @@ from tests.support.waiting import DEADLINE_S, beside, until
 
 
 def once(condition: Callable[[], object], act: Callable[[], object]) -> Future[object]:
-    """Act in another thread once the condition holds."""
-
     def acts() -> object:
         until(condition)
         return act()

@@ -108,7 +108,6 @@ class Door:
         return self.certain_at >= since
 
     def assign(self, generation: int | None, now: float, dpid: int = 0x2A) -> None:
-        """Read another generation id for the dpid."""
         self.assigned[dpid] = generation
         self.version += 1
         self.admission.tick(now)

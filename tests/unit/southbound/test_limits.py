@@ -111,7 +111,6 @@ def port(number: int, up: bool = True) -> Port:
 
 
 def flap(changes: PortChanges, count: int, now: float, dpid: Dpid = A) -> int:
-    """Let ports go down and up; return how many changes were handed on at once."""
     return sum(len(changes.changed(dpid, port(n % 10, up=n // 10 % 2 == 1), False, now)) for n in range(count))
 
 

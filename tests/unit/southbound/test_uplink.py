@@ -65,7 +65,6 @@ class Link:
             self.not_taken.popleft().take()
 
     def arrive(self) -> None:
-        """Let all packets arrive."""
         while self.soon or self.up or self.down:
             for body in self.soon[:]:
                 self.soon.remove(body)

@@ -133,7 +133,6 @@ JOBS: dict[tuple[str, str], str] = {Key(Kind.JOB, name): encode(Key(Kind.JOB, na
 
 
 def write_records(directory: Path, records: Mapping[tuple[str, str], str]) -> None:
-    """Write a database with these records, valid or not."""
     database = sqlite3.connect(directory / "state.db", isolation_level=None)
     with closing(database):
         database.execute("PRAGMA journal_mode = WAL")

@@ -54,7 +54,6 @@ class Counts:
         self.intake.add(FABRIC, Counters(LEAF, self.now, {}, flows))
 
     def dropped(self) -> dict[PortRef, tuple[int, float]]:
-        """Return the lost packets, and the seconds, of each port that lost packets between the latest two polls."""
         return {at: (drops.packets, drops.seconds) for at, drops in self.intake.drops.items() if drops.packets}
 
 

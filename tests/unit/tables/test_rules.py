@@ -158,7 +158,6 @@ def flow_to(group_id: int, meter: int | None = None) -> FlowRule:
 
 
 def ours(read: RuleSet, believed: RuleSet | None = None, fabric: Fabric = FABRIC) -> tuple[set[int], set[int]]:
-    """Return the ids of groups and meters that are ours; the rest belong to others."""
     mine, others = divided(DPID, read, believed or RuleSet(), fabric)
     assert mine.groups.keys() | others.groups.keys() == read.groups.keys()
     assert mine.meters.keys() | others.meters.keys() == read.meters.keys()

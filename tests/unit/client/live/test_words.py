@@ -183,7 +183,6 @@ LONG = "<b>" + ":a>" * 100_000 + "\n"
 
 
 def odd(seed: int, kind: Any, **given: Any) -> Any:
-    """Return a message with arbitrary fields, the same for each seed."""
     message = kind()
     fill(Random(f"{seed} {kind.__name__}"), message)
     message.MergeFrom(kind(**given))

@@ -109,7 +109,6 @@ OPENED = {"host": "127.0.0.1:8080"}
 
 
 def answered(kind: str, headers: dict[str, str], names: tuple[str, ...] = ()) -> tuple[int, dict[str, str], str]:
-    """Return the status, headers and body of the answer to a request."""
     found: list[Message] = []
 
     async def send(message: Message) -> None:

@@ -80,7 +80,6 @@ def test_which_paths_are_allowed() -> None:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Fabric:
-    """Draw a connected graph of up to seven switches, with some cables double."""
     switches = draw(st.integers(3, 7))
     tree = [(draw(st.integers(1, here - 1)), here) for here in range(2, switches + 1)]
     others = [(a, b) for b in range(1, switches + 1) for a in range(1, b)]
