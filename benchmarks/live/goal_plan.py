@@ -1,9 +1,10 @@
 """Number of planning cycles that the failure and the return of a spine take, at the default cap on moves per cycle.
 
-The input is a mix of jobs with experts and pipelines at 2:1, whole and split, and generated jobs, a folder of three
-published jobs, or both. The jobs run on the controller's own loop with switches in memory. For each change the result
-is the sorted slowdowns after each cycle, and the moves to the goal plan that the cycles approach. The allowed number of
-cycles is ceil(moves / cap) + 1. The output is a table, and ``out/bench/goal.json``; ``--json`` prints the JSON instead.
+The input is a mix of jobs with experts and pipelines on leaves oversubscribed 2:1, with whole and with split flows.
+Generated jobs, a folder of three published jobs, or both are added. The jobs run on the controller's own loop with
+switches in memory. For each change the result is the sorted slowdowns after each cycle, and the moves to the goal
+plan that the cycles approach. The allowed number of cycles is ceil(moves / cap) + 1. The output is a table, and
+``out/bench/goal.json``; ``--json`` prints the JSON instead.
 
 The exit status is 1 when a cycle was worse than the cycle before it, or the bound was not reached within the allowed
 cycles.

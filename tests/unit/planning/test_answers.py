@@ -133,7 +133,7 @@ def in_turn() -> Problem:
 
 
 def test_a_blocked_goal_names_who_has_to_move_and_is_not_searched_for_again() -> None:
-    """Two flows on one spine would be slower than any flow on the running routes."""
+    """No single flow can move: two flows on one spine would be slower than any flow is now."""
     problem = in_turn()
     one_move = replace(EXACT, max_moves=1)
     first, goal = solved(problem, one_move, 0.02)

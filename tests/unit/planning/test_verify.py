@@ -174,7 +174,7 @@ def test_prices_are_paid_on_the_cheapest_walk(split: dict[str, Any]) -> None:
 
 
 def test_a_link_has_one_load_for_all_its_jobs() -> None:
-    """Two jobs that share a NIC both have its slowdown. With two links, each job would need a proof."""
+    """Two jobs that share a NIC both have its slowdown, so one cut of the NIC proves both."""
     made = plan([flow(0, 0, [(WHOLE, 0)]), flow(1, 0, [(WHOLE, 0)])], [2000, 2000])
     made["cuts"] = [cut(made, links=(4,))]
     made["proofs"] = [proof(2, 1800, [0, 1], 2)]

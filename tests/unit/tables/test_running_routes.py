@@ -138,7 +138,6 @@ def test_only_routes_that_the_jobs_can_have_are_kept() -> None:
 
 
 def test_routes_that_a_job_has_claimed_go_with_it() -> None:
-    """The result does not depend on earlier releases."""
     job, other, wanted = job_of("job", 4), job_of("other", 1), {FLOW: split(FIRST, SECOND)}
     for earlier in ([], [{other.id: other}]):
         routes = RunningRoutes()
