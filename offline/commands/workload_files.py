@@ -285,6 +285,7 @@ def _plan_report(scheme: str, known: Scenario, problem: Problem, plan: Plan) -> 
             "total": plan.times.total_ms,
         },
         "job_slowdown": slowdowns,
+        "own_slowdown": {job: _rounded(slowdown) for job, slowdown in plan.own_slowdown.items()},
         "sorted_slowdowns": [*map(_rounded, plan.sorted_slowdowns)],
         "mean_job_slowdown": _rounded(fmean(slowdowns.values())) if slowdowns else 1.0,
         "max_job_slowdown": _rounded(plan.max_slowdown),

@@ -22,8 +22,8 @@ FABRIC = ("--leaves", str(LEAVES), "--spines", str(SPINES), "--hosts-per-leaf", 
 JSON_KEYS = (
     "scheme", "striping", "flows", "subflows", "max_subflows_of_a_flow", "if_paced", "max_slowdown", "bound",
     "fluid_bound", "integer_bound", "gap", "slowdowns_proven", "slowdowns_proven_listed", "candidates_listed",
-    "path_stretch", "certificate", "cut_short", "plan_ms", "job_slowdown", "sorted_slowdowns",
-    "mean_job_slowdown", "max_job_slowdown", "ecmp_slowdown", "unrouted", "job_unrouted",
+    "path_stretch", "certificate", "cut_short", "plan_ms", "job_slowdown", "own_slowdown",
+    "sorted_slowdowns", "mean_job_slowdown", "max_job_slowdown", "ecmp_slowdown", "unrouted", "job_unrouted",
 )  # fmt: skip
 
 
@@ -105,6 +105,7 @@ def test_the_plan_that_is_written_is_the_plan_that_is_reported(
     assert max(map(len, shares.values())) == found["max_subflows_of_a_flow"] <= 2
     assert job_slowdowns(written) == pytest.approx(found["job_slowdown"])
     worst = max(found["job_slowdown"].values())
+    assert found["own_slowdown"].keys() == found["job_slowdown"].keys()
     assert found["sorted_slowdowns"] == sorted(found["job_slowdown"].values(), reverse=True)
     assert worst == found["max_slowdown"] == found["max_job_slowdown"] == pytest.approx(slowdown)
     assert found["fluid_bound"] == pytest.approx(bound)
