@@ -99,8 +99,10 @@ async def _send(packets: Packets, write: Callable[[bytes], Any]) -> None:
         await write(packet)
 
 
-async def _receive(read: Callable[[], Any], silent_s: float, received: Callable[[bytes], Awaitable[None]]) -> None:
-    """Receive packets until the stream ends. Raises ``TimeoutError`` after ``silent_s`` without a packet."""
+async def _receive(
+    read: Callable[[], Any], silent_s: float | None, received: Callable[[bytes], Awaitable[None]]
+) -> None:
+    """Receive packets until the stream ends. Raises ``TimeoutError`` after ``silent_s``, if any, without a packet."""
     while (packet := await asyncio.wait_for(read(), silent_s)) is not grpc.aio.EOF:
         if packet:
             await received(packet)
@@ -120,7 +122,7 @@ async def _exchange(
     packets: Packets,
     write: Callable[[bytes], Any],
     read: Callable[[], Any],
-    silent_s: float,
+    silent_s: float | None,
     received: Callable[[bytes], Awaitable[None]],
 ) -> None:
     """Send and receive until the other end ends the stream.
@@ -242,9 +244,8 @@ class LeaderLink:
         try:
             while not relaying.done() and (self._membership.leader() or leader) == leader:
                 await asyncio.wait({relaying}, timeout=LOOK_S)
-                # The task notices a silent leader by itself, unless gRPC never ends its call.
-                if time.monotonic() > self._heard_at + 2 * self._silent_s + LIVES_S:
-                    raise TimeoutError("no packet came, and gRPC does not end the call")
+                if time.monotonic() > self._heard_at + self._silent_s:
+                    raise TimeoutError(f"no packet has arrived for {self._silent_s:g} s")
             if relaying.done():
                 relaying.result()
         finally:
@@ -271,5 +272,5 @@ class LeaderLink:
             if self._southbound.link is write:
                 self._southbound.write(packet)
 
-        await _exchange(packets, call.write, read, self._silent_s, received)
+        await _exchange(packets, call.write, read, None, received)
         raise ConnectionError(f"the leader has ended the link: {await call.details()}")

@@ -19,7 +19,6 @@ import structlog
 from controller.child import Child
 from controller.config import Config
 from controller.fabric.topology import Dpid
-from controller.southbound.holding import Holding
 from controller.southbound.process_messages import Broken, CannotListen, Claim, Stop
 from signalbox.errors import SignalboxError
 
@@ -34,10 +33,15 @@ END_S = 5.0
 """Seconds in which the process must end the connections of the switches."""
 
 
-class Followed(Holding, Protocol):
-    """``Holding`` that reports changes. ``changed``: called by a thread after each change."""
+class Followed(Protocol):
+    """Switches of which this member is the holder, for ``Holding`` in the process.
+
+    ``changed``: called by a thread after each change."""
 
     changed: Callable[[], None]
+
+    def generation(self, dpid: Dpid) -> int | None: ...
+    def may_claim(self, dpid: Dpid, since: float) -> bool: ...
 
 
 def run(*arguments: Any) -> None:

@@ -51,12 +51,10 @@ class Assigned(NamedTuple):
 
 
 class EtcdAssignments:
-    """Assignments below ``prefix``, and the ``Holding`` of the member ``own``. Works while the context lasts.
+    """Assignments below ``prefix``, as the member ``own`` follows them. Works while the context lasts.
 
     ``is_live``: returns whether the lease of this member is valid. ``fence``: comparison in etcd that is true while
     this process has the claim of the state."""
-
-    is_shared = True
 
     def __init__(
         self, access: EtcdAccess, prefix: str, own: Holder, is_live: Callable[[], bool], fence: pb.Compare
@@ -82,12 +80,11 @@ class EtcdAssignments:
             threading.Thread(target=run, name=f"assignments-{name}", daemon=True)
             for name, run in (("read", self._read_always), ("watch", self._watch_always))
         ]
-        self._version = 0
         self._restored = ""
         """Text that says how a restore of etcd from a snapshot was noticed; empty if none was, since the process
         started."""
         self.changed: Callable[[], None] = lambda: None
-        """Function that a thread calls after each change of ``version``."""
+        """Function that a thread calls after each change of what ``generation`` returns."""
         self.fail: Callable[[SignalboxError], None] = lambda _: None
         """Function that a thread calls once, when it notices that etcd was restored from a snapshot."""
 
@@ -126,10 +123,6 @@ class EtcdAssignments:
         with self._lock:
             return {dpid: found.holder for dpid, found in self._assigned.items()}
 
-    def holder(self, dpid: Dpid) -> Holder | None:
-        found = self._assigned.get(dpid)
-        return found.holder if found else None
-
     def is_assigned(self, holder: Holder, dpid: Dpid, generation: int) -> bool:
         """Return whether the member may have claimed the switch with this generation id, as far as this process knows.
 
@@ -139,10 +132,6 @@ class EtcdAssignments:
             return True
         self._wanted.set()
         return False
-
-    @property
-    def version(self) -> int:
-        return self._version
 
     def generation(self, dpid: Dpid) -> int | None:
         found = self._assigned.get(dpid)
@@ -260,8 +249,6 @@ class EtcdAssignments:
             self._revision = max(self._revision, revision)
             if is_all:
                 self._complete = max(self._complete, revision)
-            if own:
-                self._version += 1
         if own:
             self.changed()
 

@@ -50,11 +50,9 @@ PLAIN = Certificates("members", None)
 
 @dataclass
 class Assigned:
-    """``Holding`` whose claims the test sets."""
+    """Claims that the test sets."""
 
     claims: dict[Dpid, int] = field(default_factory=dict)
-    version: int = 0
-    is_shared: bool = True
 
     def __post_init__(self) -> None:
         self.changed: Callable[[], None] = lambda: None
@@ -67,7 +65,6 @@ class Assigned:
 
     def set(self, dpid: Dpid, generation: int | None) -> None:
         self.claims = {dpid: generation} if generation else {}
-        self.version += 1
         self.changed()
 
 
