@@ -145,7 +145,7 @@ class Gate:
     def _identify(self, peer: Peer, context: Context) -> Caller:
         """Return the caller. Raises ``Unauthenticated``."""
         if not peer.address:
-            raise Unauthenticated("the caller is unknown: HAProxy or a member sent no valid header fields that name it")
+            raise Unauthenticated("the caller is unknown: HAProxy or a member must name it in valid header fields")
         given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         if given and self._identities:
             if len(given) > 1 or not isinstance(given[0], str) or not given[0].startswith(_SCHEME):

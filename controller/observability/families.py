@@ -355,7 +355,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     of_plan(
         "signalbox_plan_slowdowns_proven_listed",
-        "Number of job slowdowns proven over candidate paths, if larger than signalbox_plan_slowdowns_proven; else 0.",
+        "Number of job slowdowns proven over candidate paths only; 0 unless above signalbox_plan_slowdowns_proven.",
         lambda p: p.slowdowns_proven_listed,
     ),
     of_plan(

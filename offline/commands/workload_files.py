@@ -144,7 +144,7 @@ def simulate_command(
         typer.Option(
             "--lose-sent",
             metavar="",
-            help="Let a rerouted flow resend what it sent since the latest event, as in the published simulator.",
+            help="Let a rerouted flow send again what it sent since the latest event, as in the published simulator.",
         ),
     ] = _DEFAULTS.lose_sent,
     path_stretch: PathStretch = 0,
@@ -339,9 +339,9 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
         "scheme": found["scheme"],
         "flows": f"{found['flows']:,} in {found['subflows']:,} subflows, "
         f"at most {found['max_subflows_of_a_flow']} each",
-        "worst slowdown": f"{found['max_slowdown']:.4g}, {found['gap']:.2%} above the bound {found['bound']:.4g}; with "
-        f"any routes at least {found['integer_bound']:.4g} {whole}, {found['fluid_bound']:.4g} if split"
-        + ("; these slowdowns are for senders that pace their subflows, others are slower" if found["if_paced"] else "")
+        "worst slowdown": f"{found['max_slowdown']:.4g}, {found['gap']:.2%} above the bound {found['bound']:.4g}; "
+        f"bound {whole} {found['integer_bound']:.4g}, with any splitting {found['fluid_bound']:.4g}"
+        + ("; senders that do not pace their subflows are slower" if found["if_paced"] else "")
         + ("; flows without a path are left out" if found["unrouted"] else ""),
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} slowdowns proven "
         + proven_over(found["slowdowns_proven_listed"], found["candidates_listed"], found["path_stretch"])
