@@ -172,7 +172,7 @@ class Cuts:
         """Return the bound of each cut when each row's flow has at most ``most`` subflows (one value per row).
 
         The bound of a cut without flows is 0."""
-        return self._divided(self.cut, np.arange(len(self._total)), most)
+        return self._of_few_subflows(self.cut, np.arange(len(self._total)), most)
 
     def job_slowdowns(self) -> Floats:
         """Return for each job the largest bound of any cut when only the job's own flows count."""
@@ -180,7 +180,7 @@ class Cuts:
         cut = groups // self._jobs
         slowdowns = np.ones(self._jobs)
         np.maximum.at(slowdowns, groups % self._jobs, self._fluid(group, cut))
-        np.maximum.at(slowdowns, groups % self._jobs, self._divided(group, cut, self.most))
+        np.maximum.at(slowdowns, groups % self._jobs, self._of_few_subflows(group, cut, self.most))
         return slowdowns
 
     def loads(self) -> Floats:
@@ -199,11 +199,12 @@ class Cuts:
         return slowdown
 
     def _peaks(self, group: Ints, rows: Bools) -> Peaks:
-        """Return the bit/s of each job's largest phase in each group of rows; only ``rows`` (a mask) count."""
         return peaks(group[rows], self.cell[rows], self.bps[rows], self._job_of_cell)
 
-    def _divided(self, group: Ints, cut: Ints, most: Ints) -> Floats:
-        """Return for each group of rows the bound of whole flows and of few subflows. ``most``: see ``slowdowns``."""
+    def _of_few_subflows(self, group: Ints, cut: Ints, most: Ints) -> Floats:
+        """Return for each group of rows the bound of whole flows and of few subflows.
+
+        ``most``: see ``slowdowns``."""
         slowdowns = self._stepped(group, cut, most == 1)
         kinds = len(self._capacities)
         for subflows in np.flatnonzero(np.bincount(most)).tolist():
@@ -394,7 +395,6 @@ def crossings(problem: Problem) -> Crossings:
 
 
 def _crossings_of_pairs(problem: Problem) -> Crossings:
-    """Return the cuts of leaves and pairs of leaves on any fabric."""
     paths = problem.paths
     links_of: list[Sequence[LinkId]] = []
     number_of: dict[Place, int] = {}
@@ -491,7 +491,6 @@ def _crossings_over_spines(problem: Problem) -> Crossings | None:
 
 
 def _crossings_of_leaves(problem: Problem) -> Crossings:
-    """Return the cuts of single leaves. If all links of a leaf lead to every other leaf, there are no other cuts."""
     numbers, leaves = problem.numbers, problem.numbers.leaves
     places = [Place(leaf, outward, None) for outward in (True, False) for leaf in leaves]
     links_of = [*map(problem.paths.links_from, leaves), *map(problem.paths.links_into, leaves)]
@@ -506,7 +505,6 @@ def _crossings_of_leaves(problem: Problem) -> Crossings:
 
 
 def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
-    """Return the cuts of single leaves and of several leaves of one pod."""
     places, links_of, flows, cut, routable, of_links = _crossings_of_leaves(problem)
     added = list(_pod_cuts(problem, tiers))
     crossing = [flow for of in added for flow in of.flows]
@@ -525,14 +523,10 @@ def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
 
 
 class _PodCut(NamedTuple):
-    """Cut of several leaves of one pod."""
-
     leaves: Sequence[Dpid]
     outward: bool
-    """Whether the flows leave the leaves."""
     links: Sequence[LinkId]
     flows: Sequence[int]
-    """Numbers of the flows that cross the cut."""
 
 
 def _pod_cuts(problem: Problem, tiers: Tiers) -> Iterator[_PodCut]:

@@ -62,7 +62,7 @@ def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, A
     """Return the plan with its proofs.
 
     Raises ``ValueError`` when ``verify`` refuses the result, or when rounding to integers changes a slowdown."""
-    form = _form(problem, plan, names)
+    form = _without_proofs(problem, plan, names)
     for job, slowdown in zip(form["jobs"], slowdowns_of(form), strict=True):
         job["slowdown"] = slowdown
         planned = plan.job_slowdown[JobId(job["name"])]
@@ -92,8 +92,7 @@ def document(form: dict[str, Any]) -> str:
     return json.dumps(form, separators=(",", ":")) + "\n"
 
 
-def _form(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
-    """Return the plan as data, without slowdowns and proofs."""
+def _without_proofs(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
     paths = problem.paths
     routed = [flow for flow in problem.flows if flow.id in plan.routes]
     ends: dict[LinkId, tuple[int | str, int | str]] = {
@@ -157,7 +156,6 @@ class _Source(NamedTuple):
     """Cut that counts all flows by their demands, from which cuts that count in units are made."""
 
     cut: dict[str, Any]
-    """Cut as a dictionary, as in the file."""
     slowdown: float
     """Slowdown that this cut proves."""
     sizes: Sequence[_Size] = ()
@@ -184,7 +182,6 @@ class _Proof(NamedTuple):
     bound: int
     groups: Sequence[_Group]
     weights: Sequence[int]
-    """Weight of each group."""
 
 
 class Witnesses:
@@ -228,7 +225,6 @@ class Witnesses:
     # ---- sources of cuts
 
     def _of_nics(self) -> Iterator[_Source]:
-        """Yield a cut for each NIC link whose traffic exceeds its capacity."""
         through: defaultdict[int, list[int]] = defaultdict(list)
         for number, flow in enumerate(self._form["flows"]):
             path = flow["route"][0][1]

@@ -101,8 +101,6 @@ def _slowdowns(bounds: Bounds, needs: Iterable[Need], worst: float) -> list[floa
 
 
 class _Model:
-    """CP-SAT model of the jobs' slowdowns."""
-
     def __init__(self, bounds: Bounds, needs: Sequence[Need], slowdowns: Sequence[float], limits: PlanLimits) -> None:
         self._bounds = bounds
         self._until = limits.until
@@ -165,9 +163,9 @@ class _Model:
                 return None
             slowdown = solver.value(following)
             self._cp.add(following <= slowdown)
-        return self._largest_first(found, height)
+        return self._slow_where_most_flows(found, height)
 
-    def _largest_first(self, found: list[float], height: Sequence[Any]) -> SlowdownVector | None:
+    def _slow_where_most_flows(self, found: list[float], height: Sequence[Any]) -> SlowdownVector | None:
         """Return ``found`` with ceilings in which the jobs with the most flows are slow; None when time runs out.
 
         More routings then reach the bounds."""
@@ -224,7 +222,7 @@ class Need:
         least = self.loads[-1]
         fit = max(1, int(slowdown / least * (1 + _ROUNDING)))
         return [
-            1.0 if fit == 1 or self._alone(load, slowdown) else load / slowdown if self.by_volume else 1 / fit
+            1.0 if fit == 1 or self._fills_link(load, slowdown) else load / slowdown if self.by_volume else 1 / fit
             for load in self.loads
         ]
 
@@ -242,11 +240,13 @@ class Need:
         if not self.by_volume:
             return following
         own = [sum(row) for row in self.amounts]
-        large = sum(row for row, load in zip(own, self.loads, strict=True) if self._alone(load, slowdown))
-        rest = sum(row * load for row, load in zip(own, self.loads, strict=True) if not self._alone(load, slowdown))
+        large = sum(row for row, load in zip(own, self.loads, strict=True) if self._fills_link(load, slowdown))
+        rest = sum(
+            row * load for row, load in zip(own, self.loads, strict=True) if not self._fills_link(load, slowdown)
+        )
         return min(following, rest / (1 - large)) if large < 1 else following
 
-    def _alone(self, load: float, slowdown: float) -> bool:
+    def _fills_link(self, load: float, slowdown: float) -> bool:
         """Return whether a flow of this load leaves no room for another flow of load s0 on a link."""
         return load > (slowdown - self.loads[-1]) * (1 + _ROUNDING)
 
@@ -285,7 +285,6 @@ def least_worst(needs: Sequence[Need], worst: float) -> float:
 
 
 def _required(need: Need, floors: Floats) -> float:
-    """Return the sum of the shares that all jobs need at their own bounds."""
     return float(sum(need.of(floor)[floors == floor].sum() for floor in np.unique(floors).tolist()))
 
 

@@ -163,13 +163,9 @@ class Divider:
 
 
 class _Outcome(NamedTuple):
-    """Routes of one attempt."""
-
     slowdowns: tuple[float, ...]
-    """Slowdowns of the jobs, from the worst."""
     routes: Routes
     within_room: bool
-    """Whether every link's load is within its room."""
 
 
 # ---- fewer subflows
@@ -185,14 +181,11 @@ def fewer_subflows(of: Commodities, routes: Routes, room: Floats) -> dict[FlowId
 
 
 class _Search:
-    """Search for routes with fewer subflows."""
-
     def __init__(self, of: Commodities, routes: Routes, room: Floats) -> None:
         self._of = of
         self._routes = dict(routes)
         loads = of.link_loads(of.loads(of.amounts(routes)))
         self._spare: Floats = np.maximum(room - loads, 0.0)
-        """Unused room of each link."""
         self._links_of: dict[int, Ints] = {}
 
     def run(self) -> dict[FlowId, Route]:
@@ -201,7 +194,7 @@ class _Search:
         split = [(number, index) for number, index in subflows if self._may_change(index)]
         for _ in range(_PASSES):
             split.sort(key=lambda at: -len(self._routes[of.flows[at[1]].id]))
-            changed = [self._improve(number, index) for number, index in split]
+            changed = [self._reduce_subflows(number, index) for number, index in split]
             if not any(changed):
                 break
             split = [(number, index) for number, index in split if self._may_change(index)]
@@ -212,8 +205,7 @@ class _Search:
         route = self._routes[flow.id]
         return len(route) > 1 and route != flow.current
 
-    def _improve(self, number: int, index: int) -> bool:
-        """Try to route the flow in fewer subflows; return whether it has fewer now."""
+    def _reduce_subflows(self, number: int, index: int) -> bool:
         of, spare = self._of, self._spare
         flow, rate = of.flows[index], float(of.rate[number])
         route = self._routes[flow.id]

@@ -123,7 +123,6 @@ class _Model:
         return first
 
     def _limit_loads(self) -> None:
-        """Limit the load of each link to the worst slowdown."""
         programme, capacity_bps = self._programme, self._problem.capacity_bps
         terms: defaultdict[LinkId, defaultdict[JobId, defaultdict[int, list[tuple[int, float]]]]] = defaultdict(
             lambda: defaultdict(lambda: defaultdict(list))

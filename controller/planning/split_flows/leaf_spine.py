@@ -250,7 +250,7 @@ def peel(part: Problem, common: CommonLinks, bound: float) -> dict[FlowId, Route
         of_color[color].append(flow)
     fit = [bps / demand_bps for bps in reversed(common.bps)]
     short = residual.shorten(list(of_color.values()), fit, bound, uncut=most == 2)
-    ends = _ends(fit, short.slowdown)
+    ends = _segment_ends(fit, short.slowdown)
     rest = iter([color for color in of_color.values() if color not in short.colors])
     shortened = iter(short.colors)
     start = 0.0
@@ -267,13 +267,13 @@ def peel(part: Problem, common: CommonLinks, bound: float) -> dict[FlowId, Route
     return routes if max(map(len, routes.values())) <= most else None
 
 
-def _ends(fit: Sequence[float], slowdown: float) -> list[float]:
+def _segment_ends(fit: Sequence[float], slowdown: float) -> list[float]:
     """Return the ends of the common links' segments on the line, ascending from 0, at this slowdown."""
     return list(itertools.accumulate((slowdown * of for of in fit), initial=0.0))
 
 
 def over_common_links(ends: Sequence[float], start: float, length: float) -> Iterator[tuple[int, float]]:
-    """Yield (common link, length) of each piece of an interval of the line. ``ends`` is the result of ``_ends``."""
+    """Yield (common link, length) of each piece of an interval of the line; ``ends``: see ``_segment_ends``."""
     for common_link, (begin, end) in enumerate(itertools.pairwise(ends)):
         share = min(end, start + length) - max(begin, start)
         if share > _ROUNDING:
@@ -281,8 +281,6 @@ def over_common_links(ends: Sequence[float], start: float, length: float) -> Ite
 
 
 class _Short(NamedTuple):
-    """Shortened colours."""
-
     colors: Sequence[Sequence[Flow]]
     """Colours whose flows each have a share on a residual cable."""
     share: float
@@ -293,8 +291,6 @@ class _Short(NamedTuple):
 
 
 class _Residual:
-    """Residual cables and the flows on them."""
-
     def __init__(self, part: Problem, common: CommonLinks, demand_bps: float, bound: float) -> None:
         self._common = common
         self._sides: defaultdict[Cable, set[Side]] = defaultdict(set)
@@ -332,7 +328,7 @@ class _Residual:
             need = {side: degree[side] - most - later[side] for side in self._sides[cable]}
             pairs = [pair for pair in of_pair if self._sides[cable].issuperset(_sides(pair))]
             counts = {pair: len(of_pair[pair]) for pair in pairs}
-            for pair, count in _subgraph(counts, need, degree, self._whole[cable]).items():
+            for pair, count in _flows_to_peel(counts, need, degree, self._whole[cable]).items():
                 chosen = [(of_pair[pair].pop(), cable) for _ in range(count)]
                 self._add(chosen, 1.0)
                 self.amounts |= {flow.id: {self._path(flow, cable): 1.0} for flow, _ in chosen}
@@ -346,10 +342,10 @@ class _Residual:
 
         ``fit``: number of flows that each common link carries at slowdown 1. ``uncut``: whether each shortened colour
         must lie on one common link."""
-        for count in range(self._useful(len(colors), sum(fit), bound), 0, -1):
+        for count in range(self._useful_count(len(colors), sum(fit), bound), 0, -1):
             slowdown = max(bound, self._slowdown(len(colors), count, sum(fit)))
             share = (len(colors) - slowdown * sum(fit)) / count
-            order = _order(len(colors) - count, count, 1 - share, _ends(fit, slowdown), uncut)
+            order = _order_on_line(len(colors) - count, count, 1 - share, _segment_ends(fit, slowdown), uncut)
             found = order and (
                 self._shortened(colors, count, share, slowdown, in_turn=False)
                 or self._shortened(colors, count, share, slowdown, in_turn=True)
@@ -366,7 +362,7 @@ class _Residual:
         rest = max((colors + count * self._whole[cable]) / (line + count * room) for cable, room in self._room.items())
         return max(rest, (colors - count) / line)
 
-    def _useful(self, colors: int, line: float, bound: float) -> int:
+    def _useful_count(self, colors: int, line: float, bound: float) -> int:
         """Return the smallest number of shortened colours that reaches the bound, or else the largest number."""
         if colors <= bound * line * (1 + _ROUNDING) or not self._room:
             return 0
@@ -425,7 +421,7 @@ class _Residual:
         return up[flow.src_leaf][cable], down[flow.dst_leaf][cable]
 
 
-def _order(whole: int, short: int, length: float, ends: Sequence[float], uncut: bool) -> list[bool] | None:
+def _order_on_line(whole: int, short: int, length: float, ends: Sequence[float], uncut: bool) -> list[bool] | None:
     """Return for each colour on the line, in order, whether it is short.
 
     There are ``whole`` long colours of length 1, and ``short`` short colours of length ``length``. Return None when a
@@ -443,7 +439,7 @@ def _order(whole: int, short: int, length: float, ends: Sequence[float], uncut: 
     return order
 
 
-def _subgraph(
+def _flows_to_peel(
     counts: Mapping[Pair, int], need: Mapping[Side, int], degree: Mapping[Side, int], most: int
 ) -> dict[Pair, int]:
     """Return for each pair of leaves the number of flows to peel off: in total as many as possible.

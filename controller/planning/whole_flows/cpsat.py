@@ -200,7 +200,6 @@ class _RoutingModel:
         return min(_MAX_LOAD, bps / self._problem.capacity_bps[link])
 
     def _weight(self, bps: float, link: LinkId) -> int:
-        """Return the load in units, rounded down."""
         return int(self._load(bps, link) / self._unit * (1 + _ROUNDING))
 
     def _loads_of_jobs(self, terms: Iterable[tuple[int, int, int, int]]) -> dict[JobId, Any]:
@@ -286,7 +285,6 @@ class _RoutingModel:
         return all(slowdown <= _up_to(self._in_units(bound)) for slowdown, bound in entries)
 
     def _sorted_slowdowns(self, values: Sequence[int]) -> list[int]:
-        """Return the slowdowns of all jobs in units, sorted from the worst. ``values``: value of each variable."""
         slowdown = {job: max(self._one, self._in_units(floor)) for job, floor in self._bounds.job.items()}
         for terms in self._terms.values():
             sums: defaultdict[JobId, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -353,7 +351,6 @@ class _RoutingModel:
         return flags
 
     def _minimise_moves(self, search: StagedSearch) -> None:
-        """Minimise the moves, then the total load, at the slowdowns reached."""
         if self._kept:
             if search.minimise(self._pinned - sum(self._kept)) is None:
                 return

@@ -176,10 +176,10 @@ def _variables(problem: Problem) -> int:
 def _by_cpsat(
     problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...], best: Draft, kept: Draft
 ) -> Drafts:
-    """Return the candidates of CP-SAT, and bounds.
+    """Return the candidates of CP-SAT, and bounds. ``known``: lower bounds that are proven without CP-SAT.
 
-    ``known``: lower bounds that are proven without CP-SAT. With a cap on moves, half of the time is spent on the
-    problem without the cap: its proofs hold for all routings, and its fewest moves are often within the cap."""
+    With a cap on moves, half of the time is spent on the problem without the cap: its proofs hold for all routings,
+    and its fewest moves are often within the cap."""
     attempt = partial(_attempt, problem, bounds, known)
     pinned = sum(flow.current is not None for flow in problem.flows)
     cap = limits.max_moves
@@ -258,7 +258,7 @@ class LocalSearch:
         self._placed_at = [-_AVOIDED] * len(problem.flows)
         self._avoided_until = np.zeros(len(problem.capacity_bps), np.int64)
         self._waiting: list[int] = []
-        """Flows that have no path at the moment."""
+        """Flows that have no path now."""
         self._before: dict[int, Links] = {}
         """Paths of flows that were ejected since a routing was last accepted."""
         self._random = random.Random(limits.seed)
@@ -303,19 +303,18 @@ class LocalSearch:
         return self._within(ceilings, steps, patience) and self._loads.moves <= self._most_moves
 
     def _within(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
-        """Search for a routing within the ceilings, with any number of moves; return whether a routing was found."""
         self._loads.limit(ceilings)
         for link in self._loads.all_full():
             if self._over:
                 break
-            self._clear(link, None)
+            self._eject_from(link, None)
         self._random.shuffle(self._waiting)
         self._waiting.sort(key=self._loads.peak_bps.__getitem__)
         if not self._over and self._place_all(steps, patience):
             self._before.clear()
             self._ceilings = list(ceilings)
             return True
-        self._undo()
+        self._restore_accepted()
         self._loads.limit(self._ceilings)
         return False
 
@@ -328,18 +327,17 @@ class LocalSearch:
         end = self._step + min(steps, self._left)
         self._apart = apart * (1 + SLOWDOWN_TOLERANCE)
         reached = self._loads.slowdowns()
-        self._lower(least, max(reached), lambda goal: [max(goal, floor) for floor in floors], end)
+        self._bisect_to(least, max(reached), lambda goal: [max(goal, floor) for floor in floors], end)
         reached = self._loads.slowdowns()
         flows = Counter(self._loads.job)
         for job in sorted(range(len(reached)), key=lambda job: (-reached[job], flows[job])):
             if self._over:
                 break
             now = [max(slowdown, floor) for slowdown, floor in zip(self._loads.slowdowns(), floors, strict=True)]
-            self._lower(floors[job], now[job], partial(_with, now, job), end)
+            self._bisect_to(floors[job], now[job], partial(_with, now, job), end)
         return [max(slowdown, floor) for slowdown, floor in zip(self._loads.slowdowns(), floors, strict=True)]
 
-    def _lower(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]], end: int) -> None:
-        """Try ``least``, then repeatedly the slowdown halfway between the last failure and the last success."""
+    def _bisect_to(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]], end: int) -> None:
         if reached <= least * (1 + SLOWDOWN_TOLERANCE) or self.reach(
             ceilings(least), end - self._step, _ATTEMPT_PATIENCE
         ):
@@ -376,7 +374,7 @@ class LocalSearch:
         """Return flows to their pinned paths one by one, until step ``end`` or the end of the time.
 
         The flows in the way are placed elsewhere, if that needs no more moves in total."""
-        moved = self._moved()
+        moved = self._moved_flows()
         while moved and self._step < end and not self._over:
             flow = moved.pop()
             pinned = self._loads.pinned[flow]
@@ -386,14 +384,13 @@ class LocalSearch:
             placed = self._place(flow, pinned) and self._place_all(_DETOUR, _DETOUR)
             change = sum(self._is_moved(of) - (was != self._loads.pinned[of]) for of, was in self._before.items())
             if not placed or change > 0:
-                self._undo()
+                self._restore_accepted()
                 continue
             self._before.clear()
             if change < 0:
-                moved = self._moved()
+                moved = self._moved_flows()
 
     def _return_to(self, at: Sequence[Links | None]) -> None:
-        """Put every flow on its path in ``at``."""
         changed = [flow for flow, path in enumerate(at) if path != self._loads.at[flow]]
         for flow in changed:
             self._loads.remove(flow)
@@ -451,9 +448,9 @@ class LocalSearch:
         self._loads.put(flow, path)
         self._placed_at[flow] = self._step
         self._avoided_until[list(path)] = self._step + _AVOIDED
-        return all(self._clear(link, flow) for link in path)
+        return all(self._eject_from(link, flow) for link in path)
 
-    def _clear(self, link: int, staying: int | None) -> bool:
+    def _eject_from(self, link: int, staying: int | None) -> bool:
         """Eject flows until the link is within its ceiling; return False when ``staying`` alone exceeds it."""
         while self._loads.full(link):
             others = (flow for flow in self._loads.on(link) if flow != staying)
@@ -489,8 +486,7 @@ class LocalSearch:
             self._before.setdefault(flow, path)
             self._loads.remove(flow)
 
-    def _undo(self) -> None:
-        """Restore the routing that was last accepted."""
+    def _restore_accepted(self) -> None:
         for flow in self._before:
             if self._loads.at[flow] is not None:
                 self._loads.remove(flow)
@@ -500,14 +496,12 @@ class LocalSearch:
         self._waiting.clear()
 
     def _all_moved(self) -> bool:
-        """Return whether no more flows may leave their pinned paths."""
         return self._keeps_pins and self._loads.moves >= self._most_moves
 
     def _is_moved(self, flow: int) -> bool:
         return self._loads.at[flow] != self._loads.pinned[flow]
 
-    def _moved(self) -> list[int]:
-        """Return the flows that are not on their pinned path, in random order."""
+    def _moved_flows(self) -> list[int]:
         moved = [flow for flow, path in enumerate(self._loads.pinned) if path is not None and self._is_moved(flow)]
         self._random.shuffle(moved)
         return moved
@@ -518,7 +512,6 @@ def _with(slowdowns: Sequence[float], job: int, slowdown: float) -> list[float]:
 
 
 def _numbered(route: Route, problem: Problem) -> Links:
-    """Return the links of the route's first subflow."""
     return tuple([problem.link_number[link] for link in route[0].path])
 
 
