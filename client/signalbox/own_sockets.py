@@ -19,7 +19,7 @@ from typing import Any
 ABOVE_ALL = 1024
 """Smallest descriptor that does not fit into the sets of select(2). Descriptors of these sockets are smaller."""
 AT_MOST = 64
-"""Number of the highest descriptors that are tried first. Each client needs one."""
+"""Number of the highest descriptors that are tried first. Each client needs one descriptor."""
 
 
 class OwnSocket(socket.socket):

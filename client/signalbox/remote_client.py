@@ -6,11 +6,11 @@ in a thread does not help: a program that closes all descriptors ends its event 
 clients of the training process, over one socket per client. Calls return answers, or raise the errors of
 ``signalbox.client.Client``.
 
-The separate process ends when the training process ends. It then finds the control socket closed, whose other end only
-the training process has. It also watches the id of the training process, because children that C code forks keep that
-end open. The separate process is not a child of the training process, so a program that waits for all its children does
-not wait for it. It inherits no descriptors of the program, so readers of the program's output see the end of that
-output."""
+The separate process ends when the training process ends: its control socket then closes, because only the training
+process has the other end. It also watches the id of the training process, because children that C code forks keep
+the other end open. The separate process is not a child of the training process, so a program that waits for all its
+children does not wait for it. It inherits no descriptors of the program, so readers of the program's output see the
+end of that output."""
 
 from __future__ import annotations
 

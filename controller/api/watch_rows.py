@@ -111,7 +111,7 @@ FabricKey = Dpid | LinkId | str | PartKey | tuple[str, str]
 """Key of a switch, a link, a host, a part that is down, or a drained part."""
 
 FabricRow = tuple[Any, ...]
-"""Tuple of the part and of further entries by the kind of the part:
+"""Tuple whose first entry is the part. The further entries depend on the kind of the part:
 
 - Switch: its status, or None.
 - Link: its name, and its rates of all traffic and of background traffic in bit/s.

@@ -144,7 +144,7 @@ TREES = (BINOMIAL_TREE, QUATERNARY_TREE)
 MOST_AT_ONCE = 2
 """Largest number of senders per receiver, and of receivers per sender, for which a prediction is published.
 
-Two rings that overlap in time have this number."""
+With two rings that overlap in time, each host has two receivers."""
 
 
 def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False) -> str:

@@ -225,7 +225,7 @@ PLAUSIBLE_S = (1e-3, 86_400.0)
 
 Other durations would give absurd bytes per iteration."""
 STEADY = 30
-"""Largest number of intervals over which unchanged bytes of an iteration are averaged."""
+"""Largest number of intervals over which the bytes of an iteration are averaged while they do not change."""
 FITTING = 1.25
 """Factor up to which the counted bytes of an iteration may differ from the planned bytes and still match them."""
 UNREPORTED = 2
@@ -355,8 +355,8 @@ class PayloadWindows:
     def reported(self, iterations: Iterable[IterationTime], now: float) -> None:
         """Add reported iterations, oldest first; implausible durations are left out.
 
-        Windows begin after an iteration that was ``interrupted``, because an iteration sends most of its bytes in a
-        small part of its time."""
+        Windows begin only after the iteration in which ``interrupted`` was called: a part of an iteration may
+        contain most of its bytes, or almost none."""
         least, most = PLAUSIBLE_S
         plausible = [one for one in iterations if least <= one.duration_s <= most]
         if not plausible:

@@ -175,7 +175,7 @@ class TrafficPatterns:
         self._plan()
 
     def forget(self) -> None:
-        """Forget the known patterns: each was only a part of an iteration. Windows now include whole iterations."""
+        """Forget the known patterns, because each of them was only a part of an iteration."""
         self.known = []
         self.current.alternates = False
         self._plan()

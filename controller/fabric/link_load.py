@@ -8,7 +8,7 @@ Announced flows that no rule counts yet may have sent part of the excess. ``back
 much as these flows can have sent: no more than their sources sent, and no more than their destinations received. A new
 job thus does not hide the traffic of others.
 
-``RecentBackground`` keeps links that were busy until lately from counting as free. Thousands of links are evaluated
+With ``RecentBackground``, a link that was busy until lately does not count as free. Thousands of links are evaluated
 together, in arrays."""
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class MastershipLost:
     refused: bool = True
     """Whether the switch has refused a claim or a write.
 
-    False if the switch has only reported its new master, and for what a southbound repeats."""
+    False if the switch has only reported its new master, or if a southbound reports the same refusal again."""
 
 
 @dataclass(frozen=True, slots=True)

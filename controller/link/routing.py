@@ -81,7 +81,9 @@ class _Stage:
 
     change_id: int
     until: float
-    """Monotonic time in seconds at which the remaining switches count as timed out. Each report moves it."""
+    """Monotonic time in seconds at which the remaining switches count as timed out.
+
+    Each report of a southbound makes the time later."""
     parts: dict[End, set[Dpid]]
     silent: set[tuple[End, int]] = field(default_factory=set)
     """Parts, as (southbound, number of the part), about which no report has arrived."""

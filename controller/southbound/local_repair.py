@@ -29,7 +29,8 @@ from controller.southbound.multipart import Gathered, Requests
 from controller.tables.rules import Bucket, GroupRule, RuleMod, ecmp_group_id
 
 BEFORE_S = 60.0
-"""Seconds before the break of the link. Port changes since then may not have been repaired by the control loop."""
+"""Seconds before the break of the link to the control loop. Ports that changed in this time are examined too,
+because the control loop may not have reacted to them."""
 READ_S = 2.0
 """Seconds after which the groups of a switch that has not answered are requested again."""
 MOST_BYTES = 1 << 22
@@ -58,7 +59,7 @@ class LocalRepair(Requests):
         self._switches = switches
         self._links = links
         self._since: float | None = None
-        """Time at which the link broke; None while there is a link."""
+        """Time at which the link to the control loop broke; None while the link works."""
         self._changed: dict[Dpid, float] = {}
         self._groups: dict[Dpid, Groups] = {}
         """Groups of each switch, as they were when first read after the link broke."""

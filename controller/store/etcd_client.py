@@ -24,7 +24,8 @@ Reply = TypeVar("Reply", bound=Message)
 CALL_S = 2.0
 """Default time limit in seconds of a call at one endpoint."""
 START_S = 10.0
-"""Time limit in seconds of a call while a controller starts, which would end it. A busy disk may delay etcd."""
+"""Time limit in seconds of a call while a controller starts. It is long, because a busy disk may delay etcd, and a
+call that fails then ends the controller."""
 ELSEWHERE_S = 1.0
 """Longest time in seconds of a call at one endpoint while there are others that were not tried."""
 BEAT_S = 0.5

@@ -108,7 +108,7 @@ class Membership(Protocol):
         it."""
 
     def forget(self, name: str) -> None:
-        """Forget an absent member, and that it is draining. Return when ``newest`` shows it.
+        """Forget an absent member, and that it is draining. Return when ``newest`` no longer shows the member.
 
         Only the leader may call this. Raises ``InvalidInput`` for an unknown name, ``Conflict`` for a present member,
         and ``Unavailable`` if etcd does not save it."""

@@ -1,10 +1,10 @@
 """Sign of life of a member, by which others notice the end of its process before its lease in etcd ends.
 
 The member listens at a port of its own. On each connection it sends a random text, the *word*, and reads nothing. Each
-other member keeps a connection. The word is also in etcd, so that the others cannot mistake another process at the same
-address for the member. When the process ends, its machine closes the connections and refuses new ones, and the others
-may end the lease at once. If the machine or the network fails, or the process is slow or stopped, this does not happen,
-and the lease runs out instead.
+other member keeps a connection to this port. The word is also in etcd, so that the others cannot mistake another
+process at the same address for the member. When the process ends, its machine closes the connections and refuses new
+ones, and the others may end the lease at once. If the machine or the network fails, or the process is slow or stopped,
+this does not happen, and the lease runs out instead.
 
 The others are wrong only if the network breaks the connection, and refuses the next one as if it were the machine. Even
 then etcd refuses the commits of the former leader, and switches refuse the rules of the former holder. But that member

@@ -162,7 +162,8 @@ class Pods(Family):
     """Fat-tree with k pods and given rate of NICs. ``count``: cores in each of the k/2 groups.
 
     The cores of a group connect the aggregation switches that have the same position in their pods. Groups are
-    interchangeable, and so are the cores of one group. Pods are not, since their jobs differ."""
+    interchangeable, and so are the cores of one group. Pods are not interchangeable, because each runs jobs of its
+    own."""
 
     k: int
     link_gbps: float

@@ -96,9 +96,9 @@ def _fill_few(capacity_bps: Sequence[float], uses: Sequence[Uses], weights: Sequ
 class Fluid:
     """Connections of one network, and its clock.
 
-    A connection has a number. A connection is idle until ``start``, and again when all its bits are sent; ``advance``
-    then returns its number. The first of several connections with a common queue represents all of them. ``now_s``: the
-    time on the clock in seconds."""
+    Each connection has a number, by which the methods refer to it. A connection is idle until ``start``, and again
+    when all its bits are sent; ``advance`` then returns its number. The first of several connections with a common
+    queue represents all of them. ``now_s``: the time on the clock in seconds."""
 
     def __init__(self, capacity_bps: Sequence[float] | Floats) -> None:
         self.now_s = 0.0

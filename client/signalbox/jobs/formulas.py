@@ -107,7 +107,7 @@ def _recursive_halving_reduce_scatter(n: int, size: int) -> Steps:
 
     p is the largest power of two up to n. In each step, a rank sends its partner the part of the data with which the
     partner goes on. As in ``_recursive_doubling_all_reduce``, whose article is the source, the n-p other ranks first
-    send their M bytes to a partner. They receive M/n at the end."""
+    send their M bytes to a partner. The other ranks receive M/n at the end."""
     active, aside = _folded(n, stays=1)
     kept = [1 + (i < len(aside)) for i in range(len(active))]
     """Number of shares of M/n in the result of each active rank. An inactive partner's share counts too."""

@@ -412,7 +412,7 @@ class Page:
 
 
 def _names(nodes: Iterable[Node]) -> dict[int, str]:
-    """Return the titles of switches by dpid, at most ``MOST_CHOICES``, the shortest ones."""
+    """Return the ``MOST_CHOICES`` shortest titles of switches, by dpid."""
     ordered = sorted(nodes, key=lambda node: (len(node.title), node.title))
     return {node.dpid: node.title for node in ordered[:MOST_CHOICES]}
 

@@ -1,10 +1,10 @@
 """Evaluation of wirings: the wiring and the parallelization that a job should have on a direct-connect fabric.
 
 In: ``Offer``s, and the available servers, interfaces and rates. Out: for every parallelization its wiring, the
-planner's routes, the time of an iteration and its bound, and the time on the alternative, which is one switch.
-``Answer.best`` is the parallelization with the shortest iteration. Each parallelization is evaluated on a wiring that
-was found for it. Searching parallelizations and wirings alternately would thus find nothing better. docs/wiring.md has
-the model.
+planner's routes, the time of an iteration and its bound, and the time of an iteration on the alternative: one switch
+that connects all servers. ``Answer.best`` is the parallelization with the shortest iteration. Each parallelization is
+evaluated on a wiring that was found for it. Searching parallelizations and wirings alternately would thus find nothing
+better. docs/wiring.md has the model.
 
 Servers forward packets for each other, so circuits carry some bytes several times. Above a *break-even*, this costs
 more time than the higher rate of circuits saves:

@@ -2,7 +2,7 @@
 
 In a ring over n servers, each server sends to the server whose number is higher by ``step`` (modulo n). The ring visits
 all servers exactly if the step is coprime to n. Every such ring takes the same time for an all-reduce. The steps can
-therefore be chosen for other traffic, which also uses the circuits of the rings. This follows Wang et al., "TopoOpt:
+therefore be chosen so that other traffic on the same circuits has short paths. This follows Wang et al., "TopoOpt:
 Co-optimizing Network Topology and Parallelization Strategy for Distributed Training Jobs", NSDI 2023 (TotientPerms and
 SelectPermutations). Near-geometric steps keep the diameter of d rings within d n^(1/d).
 
