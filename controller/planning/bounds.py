@@ -153,7 +153,12 @@ class Cuts:
         self._slowest, fastest = bps[ends - self.links], bps[ends - 1]
         self.capacity_bps = np.where(fastest <= self._slowest * (1 + _TIGHT), self._slowest, np.nan)
         alike: dict[tuple[float, ...], int] = {}
-        of_each = [tuple(of) for of in np.split(bps, ends[:-1])][: len(links_of)]
+        of_each = [
+            (least,) * count if least == most else tuple(bps[end - count : end].tolist())
+            for least, most, count, end in zip(
+                self._slowest.tolist(), fastest.tolist(), self.links.tolist(), ends.tolist(), strict=True
+            )
+        ]
         self._alike = np.array([alike.setdefault(of, len(alike)) for of in of_each], np.int64)
         self._capacities = list(alike)
         row, entry = numbers.entries_of(flows)
@@ -445,10 +450,12 @@ def _crossings_over_spines(problem: Problem) -> Crossings | None:
     more than a link's capacity."""
     numbers, links, paths = problem.numbers, problem.links, problem.paths
     leaves, crossing = numbers.leaves, numbers.crossing
-    out, into = np.zeros((2, len(leaves), len(links.switch)), np.float32)
+    shape = len(leaves), len(links.switch)
     sides = links.around(leaves, outward=True), links.around(leaves, outward=False)
-    for side, cables in zip(sides, (out, into), strict=True):
-        np.add.at(cables, (side.at, side.other), 1)
+    out, into = (
+        np.bincount(side.at * shape[1] + side.other, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float32)
+        for side in sides
+    )
     ends = [links.switch.get(leaf, -1) for leaf in leaves]
     # einsum uses one thread. The threads of "@" (BLAS) keep a second processor busy for much longer than they compute.
     used = out.any(axis=0)

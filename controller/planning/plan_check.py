@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from controller.planning.plan import Plan
-from controller.planning.problem import Flow, Problem, Route
+from controller.planning.problem import Flow, Problem, Route, distinct
 
 _ROUNDING = 1e-9
 _SAME_SLOWDOWN = 1e-4
@@ -40,13 +41,13 @@ class _Subflows:
     - ``links``: numbers of the links of all paths, one path after the other; -1 for an unknown link."""
 
     def __init__(self, problem: Problem, routes: Sequence[Route | None]) -> None:
-        subflows = [subflow for route in routes if route for subflow in route]
-        counts = np.fromiter((len(route) if route else 0 for route in routes), np.int64, len(routes))
+        counts = [len(route) if route else 0 for route in routes]
+        paths = [path for route in routes if route for path, _ in route]
         self.flow = np.repeat(np.arange(len(routes)), counts)
-        self.length = np.fromiter((len(path) for path, _ in subflows), np.int64, len(subflows))
-        self.share = np.fromiter((share for _, share in subflows), np.float64, len(subflows))
-        number = problem.links.number
-        self.links = np.array([number.get(link, -1) for path, _ in subflows for link in path], np.int64)
+        self.length = np.fromiter(map(len, paths), np.int64, len(paths))
+        self.share = np.array([share for route in routes if route for _, share in route], np.float64)
+        numbers = map(problem.links.number.get, chain.from_iterable(paths), repeat(-1))
+        self.links = np.fromiter(numbers, np.int64, int(self.length.sum()))
 
 
 def _routing(problem: Problem, plan: Plan, routes: Sequence[Route | None], subflows: _Subflows) -> Iterator[str]:
@@ -187,10 +188,10 @@ def _slowdowns(problem: Problem, plan: Plan, routes: Sequence[Route | None], sub
     entry -= np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
     # Bit/s of each job on each link in each phase; the largest over the phases; the sum over the jobs on each link.
     cells = max(1, len(numbers.cell_job))
-    keys, key = np.unique(link[row] * cells + numbers.entry_cell[entry], return_inverse=True)
+    keys, key = distinct(link[row] * cells + numbers.entry_cell[entry])
     bps = np.bincount(key, numbers.entry_bps[entry] * share[row], len(keys))
     count = len(numbers.job_ids)
-    pairs, pair = np.unique(keys // cells * count + numbers.cell_job[keys % cells], return_inverse=True)
+    pairs, pair = distinct(keys // cells * count + numbers.cell_job[keys % cells])
     peaks_bps = np.zeros(len(pairs))
     np.maximum.at(peaks_bps, pair, bps)
     loads = np.bincount(pairs // count, peaks_bps, len(numbers.capacity_bps)) / numbers.capacity_bps

@@ -31,6 +31,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -312,8 +313,8 @@ class Links:
         far_end = paths.far_end
         self.number: Mapping[LinkId, int] = dict(zip(capacity_bps, itertools.count()))
         self.capacity_bps: Floats = np.fromiter(capacity_bps.values(), np.float64, len(self.number))
-        self.fabric: Ints = _ints((self.number[link] for link in far_end), len(far_end))
-        tails = [link.dpid for link in far_end]
+        self.fabric: Ints = _ints(map(self.number.__getitem__, far_end), len(far_end))
+        tails = list(map(attrgetter("dpid"), far_end))
         self.switch: Mapping[Dpid, int] = {dpid: n for n, dpid in enumerate(sorted({*tails, *far_end.values()}))}
         self.tail: Ints = _ints(map(self.switch.__getitem__, tails), len(tails))
         self.head: Ints = _ints(map(self.switch.__getitem__, far_end.values()), len(tails))
@@ -357,7 +358,7 @@ class Links:
 
     @cached_property
     def _has_parallel_cables(self) -> bool:
-        return len(np.unique(self.tail * len(self.switch) + self.head)) < len(self.tail)
+        return len(distinct(self.tail * len(self.switch) + self.head)[0]) < len(self.tail)
 
     @cached_property
     def _port(self) -> Ints:
@@ -404,17 +405,18 @@ class Numbers:
         job_number = {job: index for index, job in enumerate(self.job_ids)}
         self.job = _ints(map(job_number.__getitem__, jobs), count)
         nics = itertools.chain.from_iterable([flow.nic_links for flow in flows])
-        self.nics = _ints((number[link] for link in nics), 2 * count).reshape(-1, 2)
-        self.most = _ints((flow.max_subflows for flow in flows), count)
+        self.nics = _ints(map(number.__getitem__, nics), 2 * count).reshape(-1, 2)
+        self.most = np.array([flow.max_subflows for flow in flows], np.int64)
         demands = [flow.demand_bps for flow in flows]
         self._entries = _ints(map(len, demands), count)
         self._first = np.cumsum(self._entries) - self._entries
         self._single = bool((self._entries == 1).all())
         self.entry_flow = np.repeat(np.arange(count), self._entries)
-        self.entry_bps = np.array([bps for demand in demands for _, bps in demand], np.float64)
+        entries = [*itertools.chain.from_iterable(demands)]
+        self.entry_bps = np.fromiter(map(itemgetter(1), entries), np.float64, len(entries))
         self.peak_bps = np.zeros(count)
         np.fmax.at(self.peak_bps, self.entry_flow, self.entry_bps)
-        phases = np.array([phase for demand in demands for phase, _ in demand], np.int64)
+        phases = _ints(map(itemgetter(0), entries), len(entries))
         width = int(phases.max(initial=0)) + 1
         used, self.entry_cell = distinct(self.job[self.entry_flow] * width + phases)
         self.cell_job, self.cell_phase = used // width, used % width
@@ -467,7 +469,10 @@ def distinct(keys: Ints) -> tuple[Ints, Ints]:
         return np.unique(keys, return_inverse=True)
     there = np.zeros(size, bool)
     there[keys] = True
-    return np.flatnonzero(there), (np.cumsum(there) - 1)[keys]
+    found = np.flatnonzero(there)
+    place = np.empty(size, np.int64)
+    place[found] = np.arange(len(found))
+    return found, place[keys]
 
 
 def _ints(values: Iterable[int], count: int) -> Ints:
