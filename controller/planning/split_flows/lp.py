@@ -13,7 +13,9 @@ start from, the room of each link. Out: the amounts, the excess, and the prices 
 Proof (Lagrange duality): take link prices y >= 0, each divided over a job's phases. Then every routing has a link whose
 load is at least (sum over classes of flows * cheapest path) / (sum of y * capacity).
 
-GLOP solves the programmes, and SCIP those with integers, through OR-Tools' MathOpt (``Programme``)."""
+GLOP solves the programmes, PDLP those with every column, and SCIP those with integers, through OR-Tools' MathOpt
+(``Programme``). PDLP finds the fluid optimum of thousands of columns ten times as fast as GLOP, but with an error, and
+spreads most flows over all of their paths."""
 
 from __future__ import annotations
 
@@ -61,6 +63,12 @@ _FLOW_S, _PATH_S = 100e-6, 3e-6
 """Seconds per flow until the first optimum is found, and per path between leaves that are more than two links apart.
 
 Measured on a leaf-spine of 64 leaves, and on a fat-tree with k = 16."""
+_ERROR = 1e-6
+"""Relative error of the objective, and of the constraints, with which a programme is nearly solved."""
+_MOST_COLUMNS = 100_000
+"""Largest number of columns with which PDLP is fast."""
+_ITERATIONS = 20_000
+"""Largest number of iterations of PDLP."""
 _LEAST_ROOM = 1e-6
 """Smallest room by which a load is divided; it takes the place of smaller rooms."""
 
@@ -132,6 +140,25 @@ class FluidModel:
                     break
             more, less = np.union1d(more, fresh), np.union1d(less, paying_less)
         return best and replace(best, amounts=of.padded(best.amounts))
+
+    def optimum(self, goal: Goal, limits: PlanLimits, *, nearly: bool = True) -> Spread | None:
+        """Return the best spread over all columns; None when time runs out.
+
+        If there are very many columns, or paths that are no candidates, the search starts from the routes ``before``.
+        ``nearly``: see ``Programme.solve``; else the spread is a vertex, which uses few columns."""
+        of = self.of
+        if of.size() > _MOST_COLUMNS:
+            return self.improve(goal, limits)
+        of.open()
+        if of.cut.any():
+            return self.improve(goal, limits)
+        all_columns, none = np.arange(of.columns), np.zeros(0, np.int64)
+        solved = self._solve(np.zeros(of.columns), goal, all_columns, none, limits.left_s, nearly=nearly)
+        if solved is None:
+            return None
+        amounts = solved[0].amounts
+        amounts *= (of.count / np.bincount(of.column_class, amounts, len(of.members)))[of.column_class]
+        return replace(solved[0], amounts=amounts)
 
     def fullness(self, room: Floats) -> float:
         """Return the largest quotient (at least 1) of the load and the room of a link, under the routes ``before``."""
@@ -247,9 +274,11 @@ class FluidModel:
     # ---- the programme
 
     def _solve(
-        self, start: Floats, goal: Goal, more: Ints, less: Ints, seconds: float
+        self, start: Floats, goal: Goal, more: Ints, less: Ints, seconds: float, *, nearly: bool = False
     ) -> tuple[Spread, Floats, Bools] | None:
-        """Return the spread, the price of one more flow of each class, and which classes were in the model."""
+        """Return the spread, the price of one more flow of each class, and which classes were in the model.
+
+        ``nearly``: see ``Programme.solve``."""
         of = self.of
         programme = Programme()
         excess_cost, move_cost = self._costs(goal)
@@ -273,7 +302,7 @@ class FluidModel:
         programme.add(rows.of_key[keys], first + index, rates * sign[index])
         programme.add(rows.of_key[rows.links], np.full(len(rows.links), excess), -goal.stretch[rows.links])
 
-        solved = programme.solve(seconds)
+        solved = programme.solve(seconds, nearly=nearly)
         if solved is None:
             return None
         values, duals = solved
@@ -376,7 +405,7 @@ def fluid_bound(problem: Problem, routes: Routes, bounds: Bounds, limits: PlanLi
     ``routes``: routes from which the search for the fluid optimum starts."""
     of = Commodities(problem)
     fluid = FluidModel(of, routes)
-    spread = fluid.improve(Goal(bounds.worst * of.capacity, of.capacity, moves_count=False), limits)
+    spread = fluid.optimum(Goal(bounds.worst * of.capacity, of.capacity, moves_count=False), limits)
     return bounds.vector if spread is None else fluid.vector(spread, bounds)
 
 
@@ -449,13 +478,19 @@ class Programme:
         self._columns.append(columns)
         self._values.append(values)
 
-    def solve(self, seconds: float) -> tuple[Floats, Floats] | None:
+    def solve(self, seconds: float, *, nearly: bool = False) -> tuple[Floats, Floats] | None:
         """Return the values of the variables and the duals of the constraints at the optimum; None when time runs out.
 
-        ``seconds``: time limit, inf for none."""
+        ``seconds``: time limit, inf for none. ``nearly``: allow a relative error of ``_ERROR``."""
         if seconds <= 0:
             return None
-        result = self._solved(seconds)
+        if nearly:
+            parameters = parameters_pb2.SolveParametersProto(iteration_limit=_ITERATIONS, threads=1)
+            error = parameters.pdlp.termination_criteria.simple_optimality_criteria
+            error.eps_optimal_relative = error.eps_optimal_absolute = _ERROR
+            result = self._solved(seconds, parameters_pb2.SOLVER_TYPE_PDLP, parameters)
+        else:
+            result = self._solved(seconds)
         if result.termination.reason != result_pb2.TERMINATION_REASON_OPTIMAL:
             return None
         values, duals = self._values_of(result), np.zeros(len(self._row_lower))

@@ -14,10 +14,12 @@ The search of one part:
    closely as this slowdown allows.
 4. Divide the amounts into the subflows of flows (``dividing``): few subflows, and at most as many as a flow may have.
 
-A fluid optimum that is rounded to k subflows per flow can have larger slowdowns than the result of a search with k - 1
-subflows, or with whole flows. So whole flows are planned first, in a fixed share of the time, and then get shares on
-few paths (``sharing``). When the plan misses its bound, the fluid optimum is also divided into fewer subflows. Near the
-bound of the worst slowdown only problems with few flows try this, because each number of subflows needs another search.
+Before that, the fluid optimum over all paths gives the bound. It is a candidate itself if flows may use all of their
+paths. A fluid optimum that is rounded to k subflows per flow can have larger slowdowns than the result of a search with
+k - 1 subflows, or with whole flows. So whole flows and flows in equal pieces are planned first, each in a fixed share
+of the time, and then get shares on few paths (``sharing``). When the plan misses its bound, the fluid optimum is also
+divided into fewer subflows. Near the bound of the worst slowdown only problems with few flows try this, because each
+number of subflows needs another search.
 
 At last ``exact`` looks for the optimum, or proves that there is nothing better.
 
@@ -35,7 +37,7 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from controller.fabric.topology import Dpid
+from controller.fabric.topology import Dpid, Path
 from controller.planning import closed_forms, greedy
 from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.closed_forms import common_links_of, parts
@@ -53,11 +55,12 @@ from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Proble
 from controller.planning.slowdown_vector import slowdown_vector, stronger
 from controller.planning.split_flows import exact
 from controller.planning.split_flows.commodities import Commodities
-from controller.planning.split_flows.dividing import Divider
+from controller.planning.split_flows.dividing import SMALLEST_SHARE, Divider, exactly_one, lay
 from controller.planning.split_flows.leaf_spine import peel
 from controller.planning.split_flows.lp import FluidModel, Goal, fits
 from controller.planning.split_flows.sharing import shared
 from controller.planning.whole_flows import search as whole_search
+from controller.planning.whole_flows import tabu
 from signalbox.jobs.spec import JobId
 
 log = structlog.get_logger(__name__)
@@ -80,6 +83,12 @@ _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
 Up to ``_ALIKE`` the links are alike, up to ``_NEARLY_ALIKE`` they differ a little."""
 _SHARES_SHARE = 0.85
 """Share of the time that is left for shares on few paths; the fluid optimum has the rest."""
+_MOST_PIECES = 2
+"""Largest number of equal pieces of a flow."""
+_PIECES_SHARE = 0.2
+"""Share of the time that is left for equal pieces."""
+_FEW_SHARE = 0.5
+"""Share of the time that is left for a fluid optimum with few subflows."""
 _REACHED = 1e-6
 """Excess (in slowdowns) that counts as zero."""
 _BISECTIONS = 8
@@ -102,7 +111,16 @@ def solve(
     given its bounds and the candidates so far."""
     search = _Stages(problem, limits, bounds, drafts, kept)
     whole = partial(search.whole, whole_flows)
-    for stage in (search.closed, whole, search.shares, search.fluid, search.small, search.nearer):
+    for stage in (
+        search.closed,
+        search.spread,
+        whole,
+        search.pieces,
+        search.shares,
+        search.fluid,
+        search.small,
+        search.nearer,
+    ):
         try:
             stage()
         except Exception:
@@ -143,12 +161,57 @@ class _Stages:
             self._add(solution)
             self._closed = solution is not None
 
+    def spread(self) -> None:
+        """Find the fluid optimum, for its bound; it is a candidate where flows may have as many subflows as paths."""
+        if self._reached or not fits(self._problem, self._limits, "fluid optimum"):
+            return
+        of = Commodities(self._problem)
+        fluid = FluidModel(of, self._best.routes)
+        goal = Goal(self._bounds.worst * of.capacity, of.capacity, moves_count=False)
+        spread = fluid.optimum(goal, self._limits)
+        if spread is None:
+            return
+        self.proven = stronger(self.proven, fluid.vector(spread, self._bounds))
+        if of.cut.any() or (np.bincount(of.column_class, minlength=len(of.members)) > of.max_subflows).any():
+            return
+        few = fluid.optimum(goal, self._limits.part(_FEW_SHARE), nearly=False)
+        for found in filter(None, (few, spread)):
+            routes = {**self._best.routes, **_with_few_subflows(of, found.amounts)}
+            self.found.append(draft(self._problem, "lp", routes))
+
     def whole(self, whole_flows: WholeFlows) -> None:
         """Plan whole flows, when their bounds allow a better plan than the best so far."""
         whole = with_subflows(self._problem, 1)
         bounds = slowdown_bounds(whole)
         if not self._reached and is_less(bounds.vector, self._best.vector):
             self.found += whole_flows(whole, bounds, self._all)
+
+    def pieces(self) -> None:
+        """Divide flows into equal pieces, and place each piece as a whole flow, in a fixed share of the time."""
+        whole = [of for of in self._all if is_whole(of.routes)]
+        if self._reached or not whole or self._limits.max_moves is not None or not self._limits.allows("pieces", 0.0):
+            return
+        pieces = {
+            flow.id: [flow.id._replace(subflow=number) for number in range(min(_MOST_PIECES, flow.max_subflows))]
+            for flow in self._problem.flows
+            if flow.max_subflows > 1
+        }
+        start = dict(best_first(whole)[0].routes)
+        divided = self._problem.with_flows(
+            replace(flow, id=of, demand_bps=tuple((phase, bps / len(ids)) for phase, bps in flow.demand_bps))
+            for flow in self._problem.flows
+            for ids in [pieces.get(flow.id, [flow.id])]
+            for of in ids
+        )
+        start |= {of: start[flow] for flow, ids in pieces.items() if flow in start for of in ids}
+        routes = tabu.improved(divided, self._bounds, self.proven, start, self._limits.part(_PIECES_SHARE))
+        if routes is None:
+            return
+        for flow, ids in pieces.items():
+            if flow in routes:
+                paths = Counter(routes.pop(of)[0].path for of in ids)
+                routes[flow] = exactly_one({path: count / len(ids) for path, count in paths.items()})
+        self.found.append(draft(self._problem, "tabu-search", routes))
 
     def shares(self) -> None:
         """Give flows shares on few paths, from the best candidate on, in a fixed share of the time."""
@@ -197,6 +260,18 @@ class _Stages:
         if solution is not None:
             self.found += solution.drafts
             self.proven = stronger(self.proven, solution.proven)
+
+
+def _with_few_subflows(of: Commodities, amounts: Floats) -> dict[FlowId, Route]:
+    """Return routes with these amounts, when all flows may have as many subflows as paths."""
+    on_paths: list[dict[Path, float]] = [{} for _ in of.members]
+    for column in np.flatnonzero(amounts > SMALLEST_SHARE * of.count[of.column_class]).tolist():
+        on_paths[of.column_class[column]][of.path[column]] = float(amounts[column])
+    routes: dict[FlowId, Route] = {}
+    for shares, members, most in zip(on_paths, of.members, of.max_subflows.tolist(), strict=True):
+        laid = lay(shares, [None] * len(members), most) or [exactly_one(shares)] * len(members)
+        routes.update(zip([of.flows[index].id for index in members], laid, strict=True))
+    return routes
 
 
 def is_whole(routes: Routes) -> bool:
@@ -455,7 +530,7 @@ class _Search:
     def _least_worst(self, fluid: FluidModel, worst: float) -> float:
         """Return the smallest worst slowdown of any routing, and store its lower bounds in ``proven``."""
         of = fluid.of
-        spread = fluid.improve(Goal(worst * of.capacity, of.capacity, moves_count=False), self._limits)
+        spread = fluid.optimum(Goal(worst * of.capacity, of.capacity, moves_count=False), self._limits)
         if spread is None:
             return worst
         self.proven = fluid.vector(spread, self._bounds)

@@ -25,6 +25,8 @@ _OFFERED = 2
 """Largest number of further paths that a flow is offered in one round."""
 _ATTEMPTS = 40
 """Largest number of repetitions with more subflows than allowed."""
+_MORE = (2, 1)
+"""Numbers of subflows beyond those allowed, in turn."""
 _NOISE = 0.3
 """Largest relative change of a price at random, so that repetitions differ."""
 _STEEP = 6
@@ -116,25 +118,22 @@ class _Sharing:
     def run(self, least: float, limits: PlanLimits) -> bool:
         """Lower the worst slowdown until it is ``least`` or the time is over; return whether it got smaller.
 
-        Flows first have more subflows than they may have, then they keep the paths with the largest shares. This is
-        repeated from the best shares, at first with any number of subflows."""
-        before, worst = self._worst, np.inf
+        In repetitions, which start from the best shares, flows first have more subflows than they may have. Then they
+        keep the paths with the largest shares."""
+        begin = worst = self._worst
         best = self._flow, self._path, self._share
-        more = self._most + self._paths.shape[1]
         for attempt in range(_ATTEMPTS):
             self._flow, self._path, self._share = best
-            self._lower(least, limits, more)
-            if not attempt and limits.left_s > 0:
-                least = max(least, self._worst)  # the fluid optimum
-            self._trim()
+            if attempt:
+                self._lower(least, limits, self._most + _MORE[attempt % len(_MORE)])
+                self._trim()
             self._lower(least, limits, self._most)
-            if self._worst < min(worst, before):
+            if self._worst < worst:
                 worst, best = self._worst, (self._flow, self._path, self._share)
             if worst <= least * (1 + SLOWDOWN_TOLERANCE) or limits.left_s <= 0:
                 break
-            more = self._most + 1 + attempt % 2
         self._flow, self._path, self._share = best
-        return worst < before * (1 - SLOWDOWN_TOLERANCE)
+        return worst < begin * (1 - SLOWDOWN_TOLERANCE)
 
     @property
     def _all_loads(self) -> Floats:

@@ -25,13 +25,15 @@ from controller.planning.greedy import PathChoices
 from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes, whole
 
 _ROUNDING = 1e-9
-_STEPS, _STEPS_OF_EACH = 300, 50
-"""Largest number of steps, and more steps for each flow; more rarely help."""
+_STEPS, _STEPS_OF_EACH, _STEPS_OF_TWO = 300, 50, 0.5
+"""Largest number of steps, more steps for each flow, and more for each two flows; more rarely help."""
 _STEPS_PER_S = 4_000
 """Number of steps that count as a second when the time limit is ignored."""
 _PATIENCE = 500
 """Number of steps without a smaller excess after which an attempt of the first round ends."""
 _MOST_PATIENCE = 8_000
+_WORST_SHARE = 0.6
+"""Share of the time for the worst slowdown alone."""
 _LEAST_GAIN = 1e-3
 """Smallest relative decrease of a slowdown at which an attempt aims."""
 _NEAREST = 0.2
@@ -109,16 +111,20 @@ class TabuSearch:
         links, width = next_hops.nothing + 1, int(phases.max(initial=1))
         flow, entry = numbers.entries_of(next_hops.flows)
         cell = numbers.entry_cell[entry]
-        self._bps: Floats = np.zeros((len(pair), width))
-        self._bps[flow, (cell - first_cell[numbers.cell_job[cell]])] = numbers.entry_bps[entry]
+        self._bps: Floats = np.zeros((width, len(pair)))
+        self._bps[cell - first_cell[numbers.cell_job[cell]], flow] = numbers.entry_bps[entry]
         self._per_bps: Floats = 1 / next_hops.capacity_bps
-        self._sums: Floats = np.zeros((1 + int(several.sum()), links, width))
-        self._sums[0, :, 1:] = -np.inf
+        self._sums: Floats = np.zeros((width, (1 + int(several.sum())) * links))
+        """Bit/s by phase and key; the key of a row and a link is row * number of links + link.
+
+        Row 0 stays empty."""
+        self._sums[1:, :links] = -np.inf
+        self._first_key: Ints = self._row * links
         self._users: Ints = np.zeros((len(numbers.job_ids), links), np.int64)
         self._floor: Floats = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
-        self._steps_left = _STEPS + _STEPS_OF_EACH * len(pair)
+        self._steps_left = _STEPS + _STEPS_OF_EACH * len(pair) + _STEPS_OF_TWO * len(pair) ** 2
         if limits.deterministic:
-            self._steps_left = min(self._steps_left, int(limits.time_limit_s * _STEPS_PER_S))
+            self._steps_left = min(_STEPS + _STEPS_OF_EACH * len(pair), limits.time_limit_s * _STEPS_PER_S)
         self._until: Ints = np.zeros((len(pair), most), np.int64)
         self.listed = bool((self._at >= 0).all())
         """Whether the paths of the start are listed; else there is no search."""
@@ -139,17 +145,17 @@ class TabuSearch:
 
     def lay(self) -> None:
         """Compute all loads from the paths of the flows."""
-        links = self._paths[self._pair, self._at]
-        self._sums[1:] = 0.0
+        links, count = self._paths[self._pair, self._at], len(self._per_bps)
+        alone = self._row == 0
         self._users[:] = 0
         np.add.at(self._users, (self._job[:, None], links), 1)
-        np.add.at(self._sums, (self._row[:, None], links), self._bps[:, None])
-        alone = self._row == 0
-        self._sums[0, :, 0] = 0.0
-        self._sums[0, :, 1:] = -np.inf
-        bps = np.bincount(links[alone].ravel(), np.repeat(self._bps[alone, 0], links.shape[1]), len(self._per_bps))
-        self._peak: Floats = self._sums.max(axis=2)
-        self._load: Floats = (self._peak.sum(axis=0) + bps) * self._per_bps
+        keys = (self._first_key[:, None] + links)[~alone].ravel()
+        for sums, bps in zip(self._sums, self._bps, strict=True):
+            of_flow = np.repeat(bps[~alone], links.shape[1])
+            sums[count:] = np.bincount(keys, of_flow, len(sums))[count:]
+        bps = np.bincount(links[alone].ravel(), np.repeat(self._bps[0, alone], links.shape[1]), count)
+        self._peak: Floats = self._sums.max(axis=0)
+        self._load: Floats = (self._peak.reshape(-1, count).sum(axis=0) + bps) * self._per_bps
         self._on: list[set[int]] = [set() for _ in self._per_bps]
         for flow, path in enumerate(links.tolist()):
             for link in path:
@@ -166,8 +172,15 @@ class TabuSearch:
     def descend(self, least: Sequence[float]) -> bool:
         """Lower the slowdowns until they reach their bounds or the time is over; return whether one got smaller."""
         begin, patience = self.slowdowns(), _PATIENCE
+        worst, limits, steps = max(least[0], float(self._floor.max())), self._limits, self._steps_left
+        self._limits, self._steps_left = limits.part(_WORST_SHARE), _WORST_SHARE * steps
+        while not self._over() and self.slowdowns().max() > worst * (1 + SLOWDOWN_TOLERANCE):
+            self._lower_worst(worst, patience)
+            patience = min(2 * patience, _MOST_PATIENCE)
+        self._limits, self._steps_left = limits, self._steps_left + (1 - _WORST_SHARE) * steps
+        patience = _PATIENCE
         while not self._over() and not self._reached(least):
-            self._lower_worst(max(least[0], float(self._floor.max())), patience)
+            self._lower_worst(worst, patience)
             for job in np.argsort(-self.slowdowns(), kind="stable")[:_MOST_JOBS].tolist():
                 if self._over() or self._reached(least):
                     break
@@ -189,8 +202,10 @@ class TabuSearch:
         part, worst = 0.5, float(self.slowdowns().max())
         while worst > least * (1 + SLOWDOWN_TOLERANCE) and not self._over():
             decrease = max(part * (worst - least), _LEAST_GAIN * worst)
-            if self._reach(np.full(len(self._floor), max(least, worst - decrease)), patience):
-                worst, part = float(self.slowdowns().max()), min(1.0, 2 * part)
+            self._reach(np.full(len(self._floor), max(least, worst - decrease)), patience, worst)
+            now = float(self.slowdowns().max())
+            if now < worst * (1 - SLOWDOWN_TOLERANCE):
+                worst, part = now, min(1.0, 2 * part)
             elif decrease <= _LEAST_GAIN * worst or part < _NEAREST:
                 break
             else:
@@ -218,11 +233,11 @@ class TabuSearch:
 
     # ---- one attempt
 
-    def _reach(self, limit: Floats, patience: int) -> bool:
+    def _reach(self, limit: Floats, patience: int, worst: float = 0.0) -> bool:
         """Search for paths on which no link exceeds the limits of its jobs; return whether they were found.
 
-        Otherwise the paths are as before."""
-        before = self._at.copy()
+        Otherwise the paths are as before, or those found with the smallest largest load, if it is below ``worst``."""
+        best = self._at.copy()
         self.aim(limit)
         fewest, since = np.inf, self._step
         while True:
@@ -233,8 +248,10 @@ class TabuSearch:
             total = float(self.excess[hot].sum())
             if total < fewest - _ROUNDING:
                 fewest, since = total, self._step
+            if (largest := float(self._load[hot].max())) < worst - _ROUNDING:
+                worst, best = largest, self._at.copy()
             if self._step - since > patience or (self._step % _CHECKED == 0 and self._over()):
-                self._at = before
+                self._at = best
                 self.lay()
                 return False
             self._step += 1
@@ -271,28 +288,25 @@ class TabuSearch:
         """Return by how much the excess grows when a flow takes a path; shape (flows, paths).
 
         The change is infinite for its own path."""
-        pair, row, job = self._pair[flows], self._row[flows], self._job[flows]
-        bps = self._bps[flows]
+        pair, job, key, place = self._pair[flows], self._job[flows], self._first_key[flows], np.arange(len(flows))
+        bps = self._bps[:, flows]
         new, at = self._paths[pair], self._at[flows]
-        old = new[np.arange(len(flows)), at]
-        less = self._peak[row[:, None], old] - (self._sums[row[:, None], old] - bps[:, None]).max(axis=2)
+        old = new[place, at]
+        keys = key[:, None] + old
+        less = self._peak[keys] - (self._sums.take(keys, axis=1) - bps[:, :, None]).max(axis=0)
         left = self._load[old] - less * self._per_bps[old]
         saved = self.excess[old] - np.maximum(0.0, left - self._without(job, old))
-        rows = row[:, None, None]
-        if self._bps.shape[1] == 1:
-            more = np.broadcast_to(bps[:, :, None], new.shape)
-        else:
-            more = (self._sums[rows, new] + bps[:, None, None]).max(axis=3) - self._peak[rows, new]
-        ceiling = self._ceiling[new]
-        if not self._alike:
-            ceiling = np.minimum(ceiling, self._limit[job][:, None, None])
-        added = np.maximum(0.0, self._load[new] + more * self._per_bps[new] - ceiling) - self.excess[new]
+        keys = key[:, None, None] + new
+        more = (self._sums.take(keys, axis=1) + bps[:, :, None, None]).max(axis=0) - self._peak.take(keys)
+        ceiling = self._limit[0] if self._alike else np.minimum(self._ceiling[new], self._limit[job][:, None, None])
+        added = self._load.take(new) + more * self._per_bps.take(new) - ceiling
+        added = np.maximum(0.0, added) - self.excess.take(new)
         if self._meets:
             same = new[:, :, :, None] == old[:, None, None, :]
             added = np.where(same.any(axis=3), (same * saved[:, None, None, :]).sum(axis=3), added)
         change: Floats = added.sum(axis=2) - saved.sum(axis=1)[:, None]
         change[self._missing[pair]] = np.inf
-        change[np.arange(len(flows)), at] = np.inf
+        change[place, at] = np.inf
         return change
 
     def _without(self, job: Ints, links: Ints) -> Floats:
@@ -315,23 +329,26 @@ class TabuSearch:
         self._change(flow, new, 1)
 
     def _change(self, flow: int, links: Ints, sign: int) -> None:
-        row, job, bps = self._row[flow], self._job[flow], self._bps[flow]
-        self._users[job, links] += sign
-        if row:
-            self._sums[row, links] += sign * bps
-            peak = self._sums[row, links].max(axis=1)
-            self._load[links] += (peak - self._peak[row, links]) * self._per_bps[links]
-            self._peak[row, links] = peak
-        else:
-            self._load[links] += sign * bps[0] * self._per_bps[links]
+        job, bps, first = self._job[flow], sign * self._bps[:, flow], int(self._first_key[flow])
         for link in links.tolist():
+            if link == len(self._load) - 1:
+                continue
+            more = bps[0]
+            if first:
+                key = first + link
+                self._sums[:, key] += bps
+                peak = self._sums[:, key].max()
+                more = peak - self._peak[key]
+                self._peak[key] = peak
+            self._load[link] += more * self._per_bps[link]
+            self._users[job, link] += sign
             if sign > 0:
                 self._on[link].add(flow)
             else:
                 self._on[link].discard(flow)
-            if not self._alike and link < len(self._load) - 1:
+            if not self._alike:
                 self._ceiling[link] = self._limit[self._users[:, link] > 0].min(initial=np.inf)
-        self.excess[links] = np.maximum(0.0, self._load[links] - self._ceiling[links])
+            self.excess[link] = max(0.0, self._load[link] - self._ceiling[link])
 
     # ---- routes
 

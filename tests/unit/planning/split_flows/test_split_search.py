@@ -23,8 +23,9 @@ from controller.planning.problem import Flow, PlanLimits, Problem, Routes, whole
 from controller.planning.split_flows import exact, search
 from controller.planning.split_flows import search as split_search
 from controller.planning.split_flows.leaf_spine import aligned_cutting, peel
-from controller.planning.split_flows.lp import fits
+from controller.planning.split_flows.lp import FluidModel, fits
 from controller.planning.split_flows.search import with_subflows
+from controller.planning.whole_flows import tabu
 from tests.support.planning.fabrics import (
     RATE,
     across,
@@ -245,6 +246,8 @@ def test_whole_flows_compete_where_split_ones_are_rounded_badly(
     crowded: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert planned(crowded).max_slowdown == pytest.approx(2.5 / 2)
+    monkeypatch.setattr(FluidModel, "optimum", lambda *_, **__: None)
+    monkeypatch.setattr(tabu, "improved", lambda *_: None)
     monkeypatch.setattr(split_search, "search_part", lambda *_: None)
     monkeypatch.setattr(exact, "solve", lambda *_: None)
     assert planned(crowded).max_slowdown == pytest.approx(2.5 / 2), "shares on few paths are as good here"
