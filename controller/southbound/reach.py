@@ -21,7 +21,7 @@ class Reach:
     def __init__(self, silent_s: float) -> None:
         self._silent_s = silent_s
         self._heard_at = 0.0
-        """Time of the latest message of a switch that has to send some."""
+        """Time of the latest message of a switch that has to send some, or of the latest report of silence."""
         self._silent: set[Dpid] = set()
 
     def heard(self, now: float) -> None:
@@ -39,4 +39,5 @@ class Reach:
             self._heard_at = now
         elif now > self._heard_at + self._silent_s:
             self._silent |= connected
+            self._heard_at = now  # so that switches that answer meanwhile count as reachable
         return SwitchesInReach(frozenset(connected - self._silent), frozenset(connected & self._silent))

@@ -22,6 +22,13 @@ def test_when_polled_switches_are_silent_all_switches_are_out_of_reach_until_the
     assert reach.report(TWO, True, 20.0) == SwitchesInReach(TWO), "the other connection has ended"
 
 
+def test_a_switch_that_answers_is_in_reach_although_those_that_are_polled_are_silent() -> None:
+    reach = Reach(SILENT_S)
+    assert reach.report(BOTH, True, 3.1) == SwitchesInReach(NONE, BOTH)
+    reach.answered(Dpid(2))
+    assert reach.report(BOTH, True, 3.2) == SwitchesInReach(TWO, ONE)
+
+
 def test_switches_that_have_nothing_to_answer_may_be_silent() -> None:
     reach = Reach(SILENT_S)
     assert reach.report(BOTH, False, 100.0) == SwitchesInReach(BOTH)
