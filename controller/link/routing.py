@@ -279,11 +279,9 @@ class Router:
             case LinkLost(src) if self._holders.get(src.dpid) is end:
                 self._links.pop(src, None)
                 yield message
-            case LinkSeen() | LinkLost():
-                pass
             case ArpSeen(at) if self._holders.get(at.dpid) is end:
                 yield message
-            case ArpSeen():
+            case LinkSeen() | LinkLost() | ArpSeen():
                 pass
             case MastershipLost(dpid, _, ahead) if dpid in self._leaving:
                 if ahead:
