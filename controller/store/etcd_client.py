@@ -118,6 +118,8 @@ class Etcd:
     def __init__(self, access: EtcdAccess, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._connections = _Connections(access, most_bytes)
+        self._ending: list[threading.Timer] = []
+        """Timers that close the connections of earlier accesses."""
 
     @property
     def access(self) -> EtcdAccess:
@@ -131,9 +133,13 @@ class Etcd:
         ending = threading.Timer(OLD_S, before.close)
         ending.daemon = True
         ending.start()
+        self._ending = [*filter(threading.Thread.is_alive, self._ending), ending]
 
     def close(self) -> None:
         self._connections.close()
+        for ending in self._ending:
+            ending.cancel()
+            ending.function()
 
     # ---- keys
 
