@@ -196,7 +196,8 @@ class Keeper:
     def _announce_again(self, job_ids: Collection[str]) -> None:
         """Make these jobs announce their specs again.
 
-        The controller, which may have refused their changes before, has accepted them in an update of several jobs."""
+        The controller may have refused changes of these jobs before. It has now accepted the same changes in an
+        update of several jobs."""
         with self._changed:
             for job in [self._jobs[job_id] for job_id in job_ids if job_id in self._jobs]:
                 job.membership.try_again()

@@ -16,8 +16,8 @@ to use all switches if many disconnect together. While several have just disconn
 instead, because a busy controller notices the ends of many connections one after another.
 
 *Steady*: rules are derived from the fabric and the routes. When links are lost, the phases *removing next hops* and
-then *repairing* follow. The derivation of rules waits in the first phase until the switches have confirmed the removal,
-and in the second until the planner has answered, for at most ``HURRY_S`` each time.
+then *repairing* follow. In the first phase, the derivation of rules waits until the switches have confirmed the
+removal. In the second phase, it waits until the planner has answered. Each wait lasts at most ``HURRY_S``.
 """
 
 from __future__ import annotations

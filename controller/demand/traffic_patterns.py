@@ -139,8 +139,9 @@ class TrafficPatterns:
     def mixed(self, judge: Judge, window: Window, shown: tuple[Pattern, ...], are_long: bool) -> bool:
         """Return whether a window spans a change of patterns. ``shown``: result of ``made_of`` for the window.
 
-        Unless windows ``are_long``, the latest interval is evaluated in addition. A window that is made of no known
-        patterns spans a change if all of its pairs are pairs of patterns between which the job alternates."""
+        Unless windows ``are_long``, the latest interval is evaluated in addition. The job may alternate between some
+        patterns. A window that is made of no known patterns then spans a change if all of its pairs are pairs of
+        these patterns."""
         carrying, alone = set(judge.carrying(window.bps)), (self.current,)
         latest = shown if are_long else self.made_of(judge, window.recent_bps, 0.0)
         stays = shown == alone and carrying <= self.current.amounts.keys() and len(latest) != 1

@@ -1,8 +1,8 @@
 """Edge colourings of bipartite multigraphs, whose edges are flows and whose colours are links.
 
 Edges that share a node on one side get different colours in a *proper* colouring; as many colours as the largest degree
-are enough (König's theorem). An *even* colouring is a proper colouring of a graph in which each node is cut into copies
-of at most S edges, where S is the number of colours.
+are enough (König's theorem). For an *even* colouring with S colours, each node is first cut into copies with at most S
+edges each. The resulting graph then gets a proper colouring.
 
 A *nested* colouring is even in sets of edges, such as the edges of a leaf, of a pod, or of a job on a leaf. The sets
 are on each side (sources, destinations) and on each level. A set lies within one set of the next outer level. No set

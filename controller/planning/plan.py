@@ -320,8 +320,8 @@ def decide(
 ) -> Decision:
     """Return the decision whether to adopt the plan, with its reason.
 
-    A plan is adopted when it pins flows or repairs routes, or when its gain is worth its moves (hysteresis). When the
-    plan pins or repairs flows and also moves other flows, the moves are decided separately if there is a plan ``stay``
+    A plan is adopted when it pins flows or repairs routes, or when its gain is worth its moves (hysteresis). Some plans
+    pin or repair flows and also move other flows. The moves are then decided separately if there is a plan ``stay``
     that moves nothing.
 
     ``min_gain``: smallest relative gain that is worth moves (0.02 is 2 %). The gain is measured at the first entry of

@@ -91,8 +91,8 @@ class Watch:
     def follow(self, address: str, ended: Callable[[], None]) -> None:
         """Watch the process with this ``SignOfLife.address`` in place of an earlier one.
 
-        A thread calls ``ended`` when the process has ended: it had sent its word, and then its machine refuses a
-        connection."""
+        A thread calls ``ended`` when the process has ended. This is certain when the process has sent its word
+        before, and its machine now refuses a connection."""
         if address != self._address:
             self.close()
             self._address, self._stopping = address, threading.Event()

@@ -41,7 +41,8 @@ MAX_COMPUTE = 1000
 MAX_IN_PARALLELIZATIONS = 4
 """Factor by which all parallelizations together may have more groups and compute times than a single one.
 
-For transfers, ranks of groups and groups of collectives, the limit for all together is the limit for one."""
+The limits of transfers, of ranks in groups, and of groups of collectives hold for all parallelizations together, and
+are as large as for a job without parallelizations."""
 MAX_RAILS = 7
 MAX_BYTES = 1 << 50
 MAX_PHASE = 1000

@@ -253,8 +253,8 @@ def _divided(
 ) -> tuple[Wiring, tuple[Orders, ...]]:
     """Return a wiring with ``shares`` interfaces for each ``Rings``, and the others for ``matchings``.
 
-    ``connected``: whether to give one of the other interfaces a ring over all servers, if no ring includes all
-    servers, so that every server reaches every other one."""
+    ``connected``: whether every server must reach every other one. If no ring includes all servers, one of the other
+    interfaces then gets a ring over all servers."""
     orders = tuple(_orders(rings, count) for rings, count in zip(traffic.rings, shares, strict=True))
     layers = [_layer(traffic.servers, layer) for of in orders for layer in of]
     over_all = any(len(order) == traffic.servers for of in orders for layer in of for order in layer)

@@ -4,10 +4,11 @@ In: ``AnalyseFailures``, for each single failure, or for the failure of all name
 ``FailureAnalysis``, worst case first.
 
 Two switches at which no flow begins or ends are *interchangeable* when they have the same cables, with the same
-capacities, to the same neighbours. Swapping them is a symmetry of the problem that moves no end of any flow. Failures
-that such swaps turn into each other are one *case*. They have the same bounds, the same distribution under hashing, and
-the same possible routings, apart from the names of switches. Only the number of running routes over the failed links
-may differ between the failures of a case. The effect of a case is computed for the failure with the most such routes.
+capacities, to the same neighbours. When two such switches are swapped, the problem stays the same, and every flow
+begins and ends where it did before. Failures that such swaps turn into each other are one *case*. They have the same
+bounds, the same distribution under hashing, and the same possible routings, apart from the names of switches. Only the
+number of running routes over the failed links may differ between the failures of a case. The effect of a case is
+computed for the failure with the most such routes.
 
 The cheap steps come first:
 
