@@ -179,7 +179,7 @@ class Adoption:
         self._connected_since.clear()
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:
-        """Restart the patience, because other switches may follow. Repeated connections of one switch count once."""
+        """Begin the wait for further switches again; repeated connections of one switch count once."""
         if dpid not in self._connected_since:
             self._connected_since.add(dpid)
             self._since = now
@@ -187,8 +187,8 @@ class Adoption:
     def rules_read(self, dpid: Dpid, rules: RuleSet, now: float) -> bool:
         """Record that the rules of a switch were read, and return whether another adoption must begin.
 
-        It must begin if a switch with rules is read for the first time, and the lease after the first adoption is not
-        over. Rules of other switches may depend on these rules."""
+        Another adoption must begin if this switch has rules and is read for the first time, while the first adoption or
+        the lease that follows it is not over. Rules of other switches may depend on these rules."""
         late = dpid not in self._read
         self._read.add(dpid)
         return late and bool(rules.flows) and now < self.unknown_kept_until

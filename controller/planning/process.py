@@ -216,7 +216,7 @@ class _Child(Child):
 
     def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
         self.begin = begin
-        """Configuring function that was sent to the process last."""
+        """Latest configuring function that was sent to the process."""
         self._began_at = math.inf
         self.asked: PlanningRequest | None = None
         self.was_late: PlanningRequest | None = None

@@ -7,9 +7,9 @@ Each remaining interface gets a matching of maximum weight for the pairs. Bytes 
 the next matching. Further candidates have other divisions of the interfaces, or are circulant wirings with steps chosen
 for the pairs. The candidate with the least expected time is chosen.
 
-An optical switch connects the sending side of each server to the receiving side of another one. The matching is
-therefore one in a bipartite graph of senders and receivers, and not in a graph of servers, as for duplex links.
-OR-Tools finds it as a flow of minimum cost.
+An optical switch connects the sending side of each server to the receiving side of another one. A matching therefore
+pairs senders with receivers (a bipartite graph). With duplex links, it would pair servers with each other. OR-Tools
+finds it as a flow of minimum cost.
 """
 
 from __future__ import annotations
