@@ -43,7 +43,7 @@ class JobInPlace:
 
     @contextmanager
     def errors_placed(self) -> Iterator[None]:
-        """Add places in the file to errors about this job raised inside, including errors from the controller."""
+        """Add places in the file to errors about this job that are raised inside the block, also by the controller."""
         with placed(self.place_of):
             yield
 

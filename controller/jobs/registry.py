@@ -257,8 +257,8 @@ class JobRegistry:
         - ``NotAnnounced`` when the spec does not announce that connections are reported.
         - ``Conflict`` when another job has reported one of the connections.
         - ``InvalidInput`` for addresses that are not the job's, and for too many connections.
-        - ``Exhausted`` beyond the quota of pairs that are counted, which include pairs with connections of an observed
-          job."""
+        - ``Exhausted`` when the quota does not allow so many counted pairs. Pairs with connections of an observed
+          job are counted too."""
         job = self.owned(job_id, owner)
         if self._connections.of(job_id).get(address) == reported:
             return job
