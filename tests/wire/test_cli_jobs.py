@@ -172,6 +172,17 @@ def test_jobs_of_one_id_at_two_controllers_have_two_tokens(signalbox: Signalbox,
             assert signalbox("jobs", "renew", "ring", "--address", address).status == 0
 
 
+def test_a_missing_token_that_is_saved_for_another_address_is_named(
+    signalbox: Signalbox, spec_file: Path, api: Running
+) -> None:
+    by_name = f"localhost:{api.addresses[0].rpartition(':')[2]}"
+    assert signalbox("jobs", "register", spec_file).status == 0
+    where = f"; a job with this id was registered with --address {api.addresses[0]}"
+    for command in (("renew", "ring"), ("deregister", "ring")):
+        refused = signalbox("jobs", *command, "--address", by_name)
+        assert (refused.status, where in refused.err) == (6, True)
+
+
 def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_file: Path, leases: Path) -> None:
     first = signalbox("jobs", "register", spec_file, "--json").json["uid"]
     (leases / "ring.token").unlink()

@@ -178,7 +178,8 @@ def deregister_job(
 ) -> None:
     """Remove a job and release its routes; its traffic falls back to ECMP."""
     leases = _lease_files()
-    with connect() as client, _advice(WrongLeaseToken, "--force ends a job without its token"):
+    advice = f"--force ends a job without its token{_elsewhere(leases, job)}"
+    with connect() as client, _advice(WrongLeaseToken, advice):
         # With the uid, a repeated call cannot end a registration that has begun since.
         uid = client.get_job(job).uid if force else ""
         client.deregister_job(job, leases.kept(job), force, uid)
@@ -251,9 +252,16 @@ def _needs_token() -> Iterator[None]:
     try:
         yield
     except WrongLeaseToken as error:
-        where = _lease_files().path_of(error.about.get("jobId", ""))
+        job, leases = error.about.get("jobId", ""), _lease_files()
+        where = f"{leases.path_of(job)}{_elsewhere(leases, job)}"
         text = f"{error}; the token is read from {where}; signalbox jobs register --take-over FILE makes a new one"
         raise WrongLeaseToken(text, error.about) from None
+
+
+def _elsewhere(leases: LeaseFiles, job: str) -> str:
+    """Return where else a job with this id was registered, as a part of an error; empty if nowhere."""
+    found = leases.elsewhere(job)
+    return f"; a job with this id was registered with --address {' and '.join(found)}" if found else ""
 
 
 @contextmanager

@@ -6,6 +6,7 @@ because ``ps`` shows options."""
 
 from __future__ import annotations
 
+import glob
 import os
 from hashlib import sha256
 from pathlib import Path
@@ -41,6 +42,12 @@ class LeaseFiles:
     def path_of(self, job_id: str) -> Path:
         """Return the path of the job's token file."""
         return self._path / f"{_file_name(job_id)}{_ENDING}"
+
+    def elsewhere(self, job_id: str) -> list[str]:
+        """Return the other addresses, or lists of addresses, for which a token of a job with this id is saved."""
+        path = self.path_of(job_id)
+        found = path.parent.parent.glob(f"*/{glob.escape(path.name)}")
+        return sorted(unquote(other.parent.name) for other in found if other != path)
 
     def job_ids(self) -> set[str]:
         """Return the ids of the jobs that have a token."""
