@@ -148,9 +148,10 @@ def _run(
         if answer := answer or loop.extension.answer:
             answers = Answerer(answer, loop.extension.prepare)
             ends.callback(answers.stop)
-        board.history.add(
-            EventKind.CONTROLLER, "controller started", {"version": version("signalbox-controller")}, time.time()
-        )
+        started = {"version": version("signalbox-controller")}
+        if board.membership:
+            started["member"] = board.membership.own.name
+        board.history.add(EventKind.CONTROLLER, "controller started", started, time.time())
         # control loop -> southbound -> control loop
         known = frozenset(part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen)
         control = arrangement.control(Begun(inbox.put, outbox, epoch, secret, known, loaded.declared.rack_of))

@@ -72,7 +72,7 @@ class _Words(Formatter):
 
 
 _WORDS = _Words()
-_MAY_BE_MISSING = {"ecmp": "", "parallelization": ""}
+_MAY_BE_MISSING = {"ecmp": "", "member": "", "parallelization": ""}
 _PLURALS = {"switch": "switches", "link": "links", "host": "hosts"}
 _OF_PARTS = {
     *("switch found", "link found", "hosts found"),
@@ -83,7 +83,7 @@ _OF_PARTS = {
 _SENTENCES = {
     "alarm": "alarm: {text}",
     "alarm over": "alarm over: {text}",
-    "controller started": "controller {version} started",
+    "controller started": "controller {version} started{member:? as the leader, member }",
     "rules adopted": "adopted rules found on the switches: {pins:#flow} pinned, {links:#link} known",
     "mode set": "mode set to {mode}",
     "routes repaired": "{flows:#flow} repaired, in force after {in_force_s} s",

@@ -84,7 +84,9 @@ def test_rarer_events_have_sentences_too(fabric: FakeFabric) -> None:
         assert len(told(now, after)) == 1
     carries = replace(drained, drains={"spine1": DrainStatus("spine1", 0.0, "carrying", 0, 4)})
     assert told(drained, carries) == ["drained, but carries packets"]
-    assert sentence("controller started", {"version": "1.0"})
+    started = "controller 1.0 started"
+    assert sentence("controller started", {"version": "1.0"}) == started
+    assert sentence("controller started", {"version": "1.0", "member": "a"}) == f"{started} as the leader, member a"
     assert now.plan
     at_2, at_1_02 = (replace(now, plan=replace(now.plan, job_slowdown={JobId("job0"): at})) for at in (2.0, 1.02))
     assert [found["worst_slowdown"] for _, found in details(now, at_2)] == [2.0], "a plan that is kept"
