@@ -141,8 +141,10 @@ class Forwarder(Servers):
         return obstacle(leader, self._membership.own, self._certificates)
 
     def _no_link(self) -> NoLeader:
+        members = self._membership.newest
         if (leader := self._membership.leader()) is None:
-            why = "and no controller is active, or etcd does not answer"
+            is_old = members.leader is not None or not members.all  # the latest reading has a leader, or there is none
+            why = "and etcd does not answer" if is_old else "and no controller is active, or etcd does not answer"
         else:
             why = self._obstacle(leader) or f"and is connecting to the active one, {leader.name}"
         return NoLeader(f"the controller stands by, {why}; retry later")

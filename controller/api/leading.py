@@ -16,7 +16,10 @@ from signalbox.errors import AlreadyExists, ConcurrentUpdate, Conflict, NotFound
 
 Found = TypeVar("Found")
 
-_REPLACED = "the controller may have been replaced by another one, which has changed the state; retry later"
+_REPLACED = (
+    "the controller may have been replaced by another one, which has changed the state, because it cannot renew its "
+    "claim (signalbox alarms list says why); retry later"
+)
 """Reason for ``NoLeader``. Clients show a text that begins with "the controller", and replace any other text."""
 
 

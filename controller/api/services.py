@@ -55,6 +55,7 @@ from signalbox.errors import (
     NotFound,
     NotKnownYet,
     WrongLeaseToken,
+    cut,
     in_entry,
 )
 from signalbox.jobs.collectives import VirtualLinks, link_count, virtual_links
@@ -445,16 +446,16 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def ForgetMember(self, request: pb.ForgetMemberRequest, _: Context) -> pb.ForgetMemberResponse:  # noqa: N802
         if (membership := self._board.membership) is None:
             raise InvalidInput.of("name", "the state of this controller is not in etcd, so it has no members")
+        audit.note_parts((cut(request.name),))
         await asyncio.to_thread(membership.forget, request.name)
-        audit.note_parts((request.name,))
         return pb.ForgetMemberResponse(members=self._members())
 
     async def _drain_member(self, name: str, drains: bool) -> None:
         """Save in etcd whether a member is draining. The call to etcd runs in a thread of its own."""
         if (membership := self._board.membership) is None or self._board.holders is None:
             raise Conflict("the switches are not divided among members: the leader holds all of them")
+        audit.note_parts((cut(name),))
         await asyncio.to_thread(membership.drain, name, drains)
-        audit.note_parts((name,))
 
     def _members(self) -> list[pb.Member]:
         membership = self._board.membership

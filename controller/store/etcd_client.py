@@ -6,6 +6,7 @@ that an endpoint that is cut off from the others is skipped. The messages are in
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -69,6 +70,10 @@ _REMEDIES = {
 """Advice about an error, by a part of the error's text."""
 _LOGIN_ENDED = ("invalid auth token", "revision of auth store is old")
 """Errors after which the client logs in again. The second one occurs after each change of users or roles."""
+
+
+_GRPC_PREFIX = re.compile(r"^failed to connect to all addresses; last error: [A-Z]+: \S+: ")
+"""Beginning of gRPC's text about a failed connection, with the address that ``EtcdError`` names as well."""
 
 
 class EtcdError(Exception):
@@ -366,7 +371,7 @@ def _error(error: grpc.RpcError, endpoint: str) -> EtcdError:
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNKNOWN and "deadline exceeded" in details:
         code = grpc.StatusCode.DEADLINE_EXCEEDED  # of a login, from an endpoint that reaches no majority of etcd
-    what = details.removeprefix("etcdserver: ") or code.name
+    what = _GRPC_PREFIX.sub("", details).removeprefix("etcdserver: ") or code.name
     remedies = [f"; {remedy}" for part, remedy in _REMEDIES.items() if part in details]
     return EtcdError(f"etcd at {endpoint}: {what}{''.join(remedies)}", code)
 

@@ -10,13 +10,14 @@ from controller.store.members import Member, Members
 class KnownMembers:
     """``Membership`` of one member, the first of ``all``, in a cluster of the members ``all``.
 
-    ``leading``: id of the leader; empty for none."""
+    ``leading``: id of the leader; empty for none. ``is_old``: whether the latest reading is too old to know it."""
 
     all: tuple[Member, ...]
     leading: str = ""
     began: float = 0.0
     draining: frozenset[str] = frozenset()
     absent: Mapping[str, float] = field(default_factory=dict)
+    is_old: bool = False
 
     def __post_init__(self) -> None:
         self.changed: Callable[[], None] = lambda: None
@@ -27,9 +28,12 @@ class KnownMembers:
 
     @property
     def newest(self) -> Members:
-        return Members(self.all, self.leader(), self.began, self.draining, self.absent)
+        return Members(self.all, self._leader(), self.began, self.draining, self.absent)
 
     def leader(self) -> Member | None:
+        return None if self.is_old else self._leader()
+
+    def _leader(self) -> Member | None:
         return next((member for member in self.all if member.id == self.leading), None)
 
     def drain(self, name: str, drains: bool) -> None:

@@ -47,7 +47,10 @@ def test_a_member_that_starts_without_etcd_stands_by_and_claims_no_switch(tmp_pa
                 until(partial(logged, each, '"standing by until etcd answers"'))
             with closing(FakeSwitch(late.openflow_port, 7, mute=True).connect()) as switch:
                 becomes_slave(switch)
-            with Client(late.address) as other, pytest.raises(SignalboxError, match="or etcd does not answer"):
+            with (
+                Client(late.address) as other,
+                pytest.raises(SignalboxError, match="stands by, and etcd does not answer"),
+            ):
                 other.get_status()
             etcd.start()
             until(lambda: {one.name for one in client.list_members()} >= {"a", "b"})

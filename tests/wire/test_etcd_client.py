@@ -118,3 +118,13 @@ def test_etcd_answers_what_a_watch_without_changes_asks(
         replies = list(islice(client._connections.watch([create], DEADLINE_S), 4))
     assert [reply.created for reply in replies] == [True, False, False, False]
     assert not any(reply.canceled or reply.events for reply in replies)
+
+
+def test_an_error_names_an_endpoint_that_refuses_the_connection_once() -> None:
+    with silent() as (_, address):
+        pass
+    with closing(Etcd(EtcdAccess((address,)))) as client, pytest.raises(EtcdError) as refused:
+        client.get(b"/key", DEADLINE_S)
+    assert str(refused.value).count(address) == 1
+    assert "Connection refused" in str(refused.value)
+    assert refused.value.is_away

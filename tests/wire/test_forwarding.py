@@ -150,6 +150,9 @@ def test_without_a_leader_a_call_is_unavailable_and_says_why(pair: Standby) -> N
     ):
         pair.members.lead(leader)
         until(partial(says, pair, f"NO_LEADER: {why}" if why else ""))
+    pair.members.is_old = True
+    pair.members.lead("a")
+    until(partial(says, pair, "NO_LEADER: the controller stands by, and etcd does not answer; retry later"))
 
 
 def says(pair: Standby, why: str) -> bool:
