@@ -7,9 +7,11 @@ holder. Only the leader writes, and every write requires that the leader still h
 One thread watches the keys. Because a watch may be late, another thread reads all keys: every minute, after the watch
 has failed, and when a switch waits to be claimed (``southbound.holding``).
 
-Revisions of etcd only grow, unless etcd is restored from a snapshot. A revision below a known one thus shows that etcd
-has earlier assignments again, with which a restarted switch could have two holders. From then on this member claims no
-switch. ``fail`` is called, so that the process ends, and starts again with another id.
+Revisions of etcd only grow, unless etcd is restored from a snapshot. A revision below a known one, of etcd or of a key,
+thus shows that etcd has earlier assignments again, with which a restarted switch could have two holders. A member that
+etcd did not answer meanwhile may find only the smaller revision of a key, because others have written since the
+restore. From then on this member claims no switch. ``fail`` is called, so that the process ends, and starts again with
+another id.
 """
 
 from __future__ import annotations
@@ -190,21 +192,24 @@ class EtcdAssignments:
 
     def _read(self) -> None:
         """Read all keys from etcd. Raises ``EtcdError``."""
-        began, known = time.monotonic(), self._revision
+        began, known, before = time.monotonic(), self._revision, self.newest
         keys, revision = self._etcd.keys(self._prefix)
         self._refuse_restored(known, revision)
         found: dict[Dpid, Assigned | None] = dict.fromkeys(self.newest)
         for each in keys:
             if (dpid := self._dpid(each.key)) is not None:
-                found[dpid] = _assigned(each)
+                found[dpid] = new = _assigned(each)
+                self._refuse_restored(before[dpid].revision if dpid in before else 0, new.revision)
         self._take(found, revision, is_all=True)
         self._read_at = began
         self._begun.set()
 
     def _refuse_restored(self, known: int, revision: int) -> None:
-        """Raise ``EtcdError``, now and at all later calls, if ``revision`` is below one that was ``known`` before."""
+        """Raise ``EtcdError``, now and at all later calls, if ``revision`` is below one that was ``known`` before.
+
+        Both are revisions of etcd, or of the last change of one key."""
         if revision < known and not self._restored:
-            self._restored = f"etcd was restored from a snapshot: it had revision {known}, and has {revision} now"
+            self._restored = f"etcd was restored from a snapshot: revision {known} has become {revision}"
             self.fail(SignalboxError(f"{self._restored}; this controller must start again"))
         if self._restored:
             raise EtcdError(self._restored, None)

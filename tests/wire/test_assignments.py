@@ -204,6 +204,32 @@ def test_a_member_claims_nothing_once_etcd_was_restored_from_a_snapshot(tmp_path
         until(lambda: store.is_claimed)
 
 
+def test_a_restore_is_noticed_although_others_have_written_since(tmp_path: Path, prefix: str) -> None:
+    """Else a replaced holder that etcd did not answer meanwhile could claim a restarted switch."""
+    with running_etcd(tmp_path / "etcd") as etcd, begun(etcd.access, prefix, lambda: None) as store:
+        with read_by(etcd, prefix, A, store) as leader:
+            etcd.snapshot(tmp_path / "snapshot")
+            leader.write(store.base, {SPINE: A})
+            leader.write(store.base, {LEAF: B})
+            newest = leader.newest
+        holder = EtcdAssignments(etcd.access, prefix, B, lambda: True, store.fence())
+        holder._read()
+        etcd.restore(tmp_path / "snapshot")
+        until(lambda: store.is_claimed)
+        with read_by(etcd, prefix, A, store) as leader:
+            leader.write(store.base + 1000, {LEAF: A})
+            assert leader.newest[LEAF].revision < newest[LEAF].revision
+            while leader._revision < newest[LEAF].revision:
+                leader.write(store.base + 1000, {SPINE: A})
+        failed: list[SignalboxError] = []
+        holder.fail = failed.append
+        connected_at = time.monotonic()
+        with pytest.raises(EtcdError, match="etcd was restored"):
+            holder._read()
+        assert len(failed) == 1
+        assert not holder.may_claim(LEAF, connected_at)
+
+
 @pytest.mark.parametrize("divides", [True, False])
 def test_a_leader_that_holds_all_switches_ends_the_assignments_of_an_earlier_one(
     etcd: EtcdProcess, prefix: str, divides: bool
