@@ -20,6 +20,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Protocol
 
 from controller.fabric.messages import (
@@ -228,6 +229,8 @@ class Router:
             if isinstance(message, SwitchConnected | SwitchMoved):
                 self._refuse_invented(end, message)
         with self._lock:
+            if end in self._ends:
+                self._remove_earlier(end)
             shown = (
                 [each for message in messages for each in self._translated(end, message)] if end in self._ends else []
             )
@@ -237,6 +240,12 @@ class Router:
                 self._put(message, _Mark(taken))
         if not shown:
             taken()
+
+    def _remove_earlier(self, end: End) -> None:
+        """Stop using earlier links of the same process, whose late packets would give its switches to a dead link."""
+        for other in list(takewhile(lambda one: one is not end, self._ends)):
+            if other.member == end.member:
+                self.remove(other)
 
     def _refuse_invented(self, end: End, message: SwitchConnected | SwitchMoved) -> None:
         if not self._is_assigned(end.member, message.dpid, message.generation):

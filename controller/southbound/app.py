@@ -207,8 +207,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def _connect(self, command: InstallStage) -> None:
         """Install a stage on optical switches, with a pause between deletions and additions.
 
-        During the pause, the deleted circuits carry no light."""
-        installer = self._installer
+        During the pause, the deleted circuits carry no light. A switch that was announced again during the pause gets
+        no additions, since another holder or another stage may have changed it meanwhile."""
+        installer, before = self._installer, dict(self._switches)
         gone = command.stage.only(lambda _, mod: mod.op == "delete").mods
         for dpid, mods in gone.items():
             if dpid in self._switches:
@@ -218,7 +219,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             return  # another control loop has the link since then, and reads the rules
         added = {dpid: tuple(mod for mod in mods if mod.op != "delete") for dpid, mods in command.stage.mods.items()}
         stage = replace(command, stage=Stage(command.stage.name, added))
-        for _ in self._installer.install(stage, self._switches, time.monotonic()):
+        same = {dpid for dpid, switch in self._switches.items() if switch is before.get(dpid)}
+        for _ in self._installer.install(stage, same, time.monotonic()):
             pause()
 
     def disconnect(self) -> None:

@@ -26,7 +26,9 @@ from controller.api.server import MemberPort
 from controller.config import ApiConfig, Config, MembersConfig, OpenFlowConfig
 from controller.fabric.messages import SwitchConnected, SwitchesInReach, SwitchLeft, SwitchMoved
 from controller.fabric.topology import Dpid
+from controller.link.codec import pack, packet
 from controller.link.ends import LinkEnd
+from controller.link.messages import Report
 from controller.link.routing import Router
 from controller.serving import southbound_process
 from controller.serving.southbound_process import SouthboundProcess
@@ -42,7 +44,7 @@ from tests.support.wire.secured import Secured
 
 A, B = Dpid(1), Dpid(2)
 NO_CHANGE, EQUAL, MASTER, SLAVE, NO_GENERATION = 0, 1, 2, 3, (1 << 64) - 1
-BARRIER_REQUEST, BARRIER_REPLY, ROLE_REQUEST, ROLE_REPLY, FLOW = 20, 21, 24, 25, 1
+BARRIER_REQUEST, BARRIER_REPLY, ROLE_REQUEST, ROLE_REPLY, METER_MOD, FLOW = 20, 21, 24, 25, 29, 1
 GRACE_S = 600.0
 SILENT_S = 30.0
 PLAIN = Certificates("members", None)
@@ -288,6 +290,54 @@ def test_a_link_that_was_broken_is_made_again_and_the_switches_never_left(tmp_pa
     confirm(connection)
     leader.hears(StageDone(3, {A: SwitchResult()}))
     assert leader.kinds(SwitchConnected, SwitchLeft) == [SwitchConnected]
+
+
+def test_late_packets_of_an_earlier_link_do_not_take_switches_from_the_present_one(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """A network may deliver the last packets of a link after its member has linked again."""
+    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+    earlier = Recorded(leader, "b/b", lambda _: None, 1)
+    earlier.begin()
+    stack.enter_context(running_api(members=leader.port))
+    b = start(stack, leader, "b")
+    b.holding.set(A, 5)
+    connection = stack.enter_context(closing(Switch(A).connect(b.port)))
+    Switch(A).becomes(connection, MASTER)
+    leader.hears(SwitchConnected)
+    earlier.received(packet([pack(Report(earlier._session, 0.0)), pack(SwitchConnected(A, "a", (), 5))]))
+    leader.router.send([InstallStage(3, Stage("install", {A: MODS}))])
+    confirm(connection)
+    leader.hears(StageDone(3, {A: SwitchResult()}))
+    earlier.close()
+    assert leader.router.holders == {A: "b/b"}
+    assert leader.kinds(SwitchConnected, SwitchLeft, SwitchMoved) == [SwitchConnected]
+
+
+def test_a_switch_that_was_handed_over_during_the_pause_of_a_stage_gets_no_additions(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+    b, c = started(stack, leader, "b", "c")
+    switch = Switch(A)
+    at_b, at_c = (stack.enter_context(closing(switch.connect(follower.port))) for follower in (b, c))
+    b.holding.set(A, 5)
+    switch.becomes(at_b, MASTER)
+    leader.hears(SwitchConnected)
+    mods = (RuleMod("delete", MeterRule(1, 10, 10)), RuleMod("add", MeterRule(2, 10, 10)))
+    leader.router.send([InstallStage(3, Stage("circuits", {A: mods}), pause_s=1.0)])
+    at_b.expect(METER_MOD)
+    b.holding.set(A, None)
+    c.holding.set(A, 6)
+    switch.becomes(at_c, MASTER)
+    c.holding.set(A, None)
+    b.holding.set(A, 7)
+    switch.becomes(at_b, MASTER)
+    leader.hears(StageDone(3, {A: SwitchResult(timed_out=True)}))
+    until(lambda: leader.kinds(SwitchMoved) == [SwitchMoved, SwitchMoved])
+    leader.router.send([InstallStage(4, Stage("later", {A: (RuleMod("add", MeterRule(3, 10, 10)),)}), pause_s=1.0)])
+    added = at_b.expect(METER_MOD)  # after the end of the earlier pause, which began before
+    assert struct.unpack_from("!HHI", added.body)[2] == 3, "no change of the earlier stage"
 
 
 def test_a_call_that_grpc_never_ends_is_replaced(

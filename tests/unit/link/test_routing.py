@@ -49,9 +49,9 @@ MODS = (RuleMod("add", MeterRule(1, 10, 10)),)
 
 
 class Southbound:
-    def __init__(self, fabric: "Loop", *holds: Dpid, member: str = "one/1") -> None:
+    def __init__(self, fabric: "Loop", *holds: Dpid, member: str = "") -> None:
         self.fabric = fabric
-        self.member = member
+        self.member = member or f"member/{id(self)}"
         self.sent: list[ToSwitches] = []
         fabric.router.add(self)
         for dpid in holds:
@@ -215,6 +215,17 @@ def test_a_switch_moves_to_another_southbound_without_leaving(loop: Loop) -> Non
     loop.heard.clear()
     assert loop.wait(LEFT_S) == [SwitchLeft(B, released=True)]
     assert loop.wait(LEFT_S) == []
+
+
+def test_a_link_of_a_process_replaces_its_earlier_links_with_its_first_message(loop: Loop) -> None:
+    earlier, present = Southbound(loop, A, member="one/1"), Southbound(loop, member="one/1")
+    late = Southbound(loop, member="one/1")  # opened before, but the network was slow
+    assert present.says(SwitchConnected(A, "a", ())) == [SwitchMoved(A, "a", ())]
+    assert earlier.says(SwitchConnected(A, "a", ()), SwitchLeft(A)) == []
+    for ended in (earlier, late):
+        loop.router.remove(ended)
+    assert loop.wait(2 * LEFT_S) == []
+    assert loop.router.holders == {A: "one/1"}
 
 
 def test_a_southbound_that_returns_has_its_switches_as_before(loop: Loop) -> None:
