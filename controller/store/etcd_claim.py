@@ -209,9 +209,10 @@ class EtcdClaim:
         if reply.succeeded:
             self._lease, self._created, self._valid_until = lease, reply.header.revision, began + self._lease_s
             return True, reply.header.revision
+        began = _now()
         found = self._etcd.get(self._key("claim"), within_s)
         if self._is_own(found):
-            self._adopt(found)
+            self._adopt(found, began)
             return True, reply.header.revision
         with suppress(EtcdError):
             self._etcd.revoke(lease)
@@ -231,12 +232,11 @@ class EtcdClaim:
     def _is_own(self, claim: pb.KeyValue | None) -> TypeGuard[pb.KeyValue]:
         return claim is not None and claim.value == self._claim
 
-    def _adopt(self, claim: pb.KeyValue) -> None:
+    def _adopt(self, claim: pb.KeyValue, began: float) -> None:
         """Use a claim that this process has made, perhaps with a request that was not answered.
 
-        Raises ``EtcdError``."""
+        ``began``: time, on the clock of ``_now``, before the claim was read. Raises ``EtcdError``."""
         self._lease, self._created = claim.lease, claim.create_revision
-        began = _now()
         if self._etcd.renew(self._lease, self._quick_s):
             self._valid_until = began + self._lease_s
 
@@ -276,7 +276,7 @@ class EtcdClaim:
         found = self._etcd.get(self._key("claim"), self._quick_s)
         if self._is_own(found):
             if found.lease != self._lease:
-                self._adopt(found)
+                self._adopt(found, began)
             elif self._etcd.renew(self._lease, self._quick_s):
                 self._valid_until = began + self._lease_s
             return True

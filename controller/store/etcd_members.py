@@ -189,7 +189,7 @@ class EtcdMembership:
         """Renew this member's lease, read all members, and return etcd's revision. Raises ``EtcdError``."""
         with self._reading:
             # Read first, since a member that receives no answers must not extend its lease by requests that etcd
-            # receives.
+            # receives. The time counts from before the read, as for the claim (``etcd_claim``).
             began = time.monotonic()
             (own, claims), revision = self._etcd.read([self._key, self._root + b"claim"], 1, self._within_s)
             if not own:
@@ -197,7 +197,7 @@ class EtcdMembership:
             leader = _leader(claims[0]) if claims else None
             # also if the lists below cannot be read
             self._newest = replace(self._newest, leader=leader, began=began)
-            self._renew()
+            self._renew(began)
             prefixes = [key(self._root, kind, "") for kind in ("draining", "known", "members")]
             (draining, known, present), _ = self._etcd.read(prefixes, MOST_MEMBERS, self._within_s)
             found = (member for each in present if (member := _member(each)))
@@ -207,9 +207,10 @@ class EtcdMembership:
             self._watch_others()
         return revision
 
-    def _renew(self) -> None:
-        """Renew this member's lease, and write its keys if they have changed or are old. Raises ``EtcdError``."""
-        began = time.monotonic()
+    def _renew(self, began: float) -> None:
+        """Renew this member's lease, and write its keys if they have changed or are old.
+
+        ``began``: monotonic time before etcd was last read. Raises ``EtcdError``."""
         if not self._lease or not self._etcd.renew(self._lease, self._within_s):
             self._lease, self._written = self._etcd.grant(self._lease_s, self._within_s), None
         if (own := self._own) is not self._written or began >= self._known_until:

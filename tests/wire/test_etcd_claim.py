@@ -154,7 +154,10 @@ def test_a_controller_that_hears_nothing_from_etcd_does_not_extend_its_lease(etc
             assert "renew" not in calls
 
 
-def test_a_claim_lasts_from_before_it_was_read(etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_a_claim_lasts_from_before_it_was_read(
+    etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch, is_adopted: bool
+) -> None:
     """A controller may be paused between reading its claim and renewing it, so the time of the reading counts."""
     with opened(etcd.access, prefix) as store:
         store.load()
@@ -170,9 +173,12 @@ def test_a_claim_lasts_from_before_it_was_read(etcd: EtcdProcess, prefix: str, m
             return found
 
         monkeypatch.setattr(etcd_claim, "_now", lambda: now[0])
+        lease = store._lease
+        if is_adopted:
+            store._lease = 0  # as before the lost answer to the request that made the claim
         with patch.object(store._etcd, "get", paused):
             assert store._renew_once()
-        assert not store.is_claimed
+        assert (store._lease, store.is_claimed) == (lease, False)
 
 
 def test_a_claim_that_ended_is_made_again_by_its_last_holder(etcd: EtcdProcess, prefix: str) -> None:

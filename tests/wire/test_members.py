@@ -10,7 +10,9 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
+from unittest.mock import patch
 from urllib.request import urlopen
 
 import pytest
@@ -207,6 +209,27 @@ def test_the_lease_of_a_member_that_etcd_does_not_answer_ends(tmp_path: Path, pr
         etcd.kill()
         with pytest.raises(Unavailable, match=r"cannot be saved .*, so it is not in effect; repeat it"):
             only.drain("a", drains=False)
+
+
+def test_a_lease_lasts_from_before_etcd_was_read(
+    etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replaced leader of etcd may still answer renewals, but no reads, so the time of the reading counts."""
+    now = [1e9]
+    monkeypatch.setattr(etcd_members, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    only = membership(etcd, prefix, "a", "1")
+    read, delays = only._etcd.read, [LEASE_S]
+
+    def late(*arguments: Any) -> Any:
+        found = read(*arguments)
+        now[0] += delays.pop() if delays else 0
+        return found
+
+    with patch.object(only._etcd, "read", late):
+        only._read()
+    assert not only.is_live()
+    only._read()
+    assert only.is_live()
 
 
 def test_members_know_each_other_and_who_has_the_claim(etcd: EtcdProcess, prefix: str) -> None:
