@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -306,7 +306,7 @@ ARP_ANSWER_AFTER_S = 0.5
 The controller normally answers when the switches have confirmed all rules. After this delay it answers in any case."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _ModeWaiter:
     """Request to set the mode.
 
@@ -409,7 +409,7 @@ class Sending:
     def mode_saved(self, reply: Future[Any]) -> None:
         """Record that the mode of this request is on disk."""
         if self._for_mode and self._for_mode.future is reply:
-            self._for_mode.is_saved = True
+            self._for_mode = replace(self._for_mode, is_saved=True)
 
     def due_replies(self, rules_due: bool, cycles_done: int, losses: LinkLosses, now: float) -> list[Command]:
         """Return the replies that are due now.
