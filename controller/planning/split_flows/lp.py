@@ -132,10 +132,10 @@ class FluidModel:
             if best.excess <= (_NONE if number < _STRICT_ROUNDS else _SMALL):
                 best = replace(best, near=True)
                 break
-            paying_more, paying_less = self._paying(start, goal, best, class_prices, in_model)
+            paying_more, paying_less = self._columns_that_pay(start, goal, best, class_prices, in_model)
             fresh = np.setdiff1d(paying_more, more)
             if not len(fresh) and not len(np.setdiff1d(paying_less, less)):
-                fresh = self._unlisted(goal, best, class_prices, in_model)
+                fresh = self._new_columns_that_pay(goal, best, class_prices, in_model)
                 if not len(fresh):
                     break
             more, less = np.union1d(more, fresh), np.union1d(less, paying_less)
@@ -213,7 +213,7 @@ class FluidModel:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         if of.size() <= _FIRST_COLUMNS:
             changing[:] = True
-        more = self._roomiest(changing, spare)
+        more = self._columns_with_most_room(changing, spare)
         room = np.bincount(of.column_class[more], np.maximum(0.0, of.least(spare)[more]), len(of.members))
         short = room < _AMPLE * to_place * of.rate
         if short.any() and not changing.all():
@@ -222,17 +222,16 @@ class FluidModel:
             short_links[keys % of.links] = True
             over |= short_links
             changing[of.column_class[of.touching(short_links) & (of.padded(start) > 0)]] = True
-            more = self._roomiest(changing, spare)
+            more = self._columns_with_most_room(changing, spare)
         start = of.padded(start)
         return more, np.flatnonzero((start > 0) & (of.touching(over) | changing.all()))
 
-    def _roomiest(self, classes: Bools, spare: Floats) -> Ints:
-        """Return the columns of these classes with the most room."""
+    def _columns_with_most_room(self, classes: Bools, spare: Floats) -> Ints:
         self.of.open(classes & ~self.shut)
         choice = np.flatnonzero(classes[self.of.column_class] & self._allowed())
         return _best_per_class(choice, self.of.column_class, -self.of.least(spare), _FIRST_COLUMNS)
 
-    def _paying(
+    def _columns_that_pay(
         self, start: Floats, goal: Goal, spread: Spread, class_prices: Floats, in_model: Bools
     ) -> tuple[Ints, Ints]:
         """Return the columns that would lower the objective.
@@ -254,7 +253,7 @@ class FluidModel:
         less = has[(leaves[of.column_class] & (prices >= paid - tolerance))[has]]
         return _best_per_class(more, of.column_class, -gain, _MORE_COLUMNS), less
 
-    def _unlisted(self, goal: Goal, spread: Spread, class_prices: Floats, in_model: Bools) -> Ints:
+    def _new_columns_that_pay(self, goal: Goal, spread: Spread, class_prices: Floats, in_model: Bools) -> Ints:
         """Return new columns that would lower the objective, on shortest paths that are no candidates."""
         of, known = self.of, self.of.columns
         if (of.cut & in_model & ~self.shut).any():

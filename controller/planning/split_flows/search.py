@@ -145,7 +145,6 @@ class _Stages:
 
     @property
     def _best(self) -> Draft:
-        """Best candidate within the cap on moves."""
         return best_first([self._kept, *(of for of in self._all if of.moves <= self._cap)])[0]
 
     @property
@@ -307,7 +306,7 @@ def solve_by_part(
     beyond = [links_beyond(problem, of.numbered or of.routes, aims) for of in drafts]
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
     proven = bounds.vector
-    for flows in _apart(problem):
+    for flows in _divided_into_parts(problem):
         new = not any(map(problem.is_in_force, flows))
         kept = [
             of.routes
@@ -369,7 +368,7 @@ def _of_part(
     return found._replace(drafts=[best_first([best, *found.drafts])[0]])
 
 
-def _apart(problem: Problem) -> list[list[Flow]]:
+def _divided_into_parts(problem: Problem) -> list[list[Flow]]:
     """Return the flows between leaves that have a path, in parts that share no link between switches.
 
     All flows are one part where paths have more than two links, or where a leaf also forwards for other leaves."""
@@ -437,8 +436,6 @@ class _Aim(NamedTuple):
 
 
 class _Search:
-    """Search for the best routes of one problem."""
-
     def __init__(self, problem: Problem, limits: PlanLimits, bounds: Bounds) -> None:
         self._problem = problem
         self._bounds = bounds
@@ -552,12 +549,12 @@ def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
     flows = tuple(replace(f, current=colored.get(f.id, f.current)) for f in problem.flows)
     rigid = tuple(f for f in flows if f.max_subflows == 1)
     if 0 < len(rigid) < len(flows):
-        placed = _placed(problem.with_flows(rigid), limits)
+        placed = _whole_routes(problem.with_flows(rigid), limits)
         flows = tuple(replace(f, current=placed.get(f.id, f.current)) for f in flows)
     return greedy.assign(problem.with_flows(flows), keep_current=True)
 
 
-def _placed(problem: Problem, limits: PlanLimits) -> Routes:
+def _whole_routes(problem: Problem, limits: PlanLimits) -> Routes:
     """Return routes of whole flows; running flows may have to move."""
     routes = greedy.assign(problem, keep_current=True)
     bounds = slowdown_bounds(problem)
@@ -588,7 +585,6 @@ def _common(problem: Problem, crossing: Sequence[Flow]) -> list[CommonLink]:
 
 
 def _route(problem: Problem, flow: Flow, common_link: CommonLink) -> Route | None:
-    """Return the route over a spine's cable; None when a cable is missing."""
     spine, cable = common_link
     up, down = problem.paths.links_between(flow.src_leaf, spine), problem.paths.links_between(spine, flow.dst_leaf)
     return whole((up[cable], down[cable])) if cable < min(len(up), len(down)) else None

@@ -109,7 +109,7 @@ class _Sharing:
         return sums
 
     def _loads(self, sums: Floats) -> Floats:
-        """Return the load of each link. In row 0 all phases add up, because they belong to different jobs."""
+        """Return the load of each link; in row 0 all phases add up, because they belong to different jobs."""
         loads: Floats = (sums[0].sum(axis=1) + sums[1:].max(axis=2).sum(axis=0)) / self._capacity
         return loads
 
@@ -126,7 +126,7 @@ class _Sharing:
             self._flow, self._path, self._share = best
             if attempt:
                 self._lower(least, limits, self._most + _MORE[attempt % len(_MORE)])
-                self._trim()
+                self._keep_largest_shares()
             self._lower(least, limits, self._most)
             if self._worst < worst:
                 worst, best = self._worst, (self._flow, self._path, self._share)
@@ -162,8 +162,7 @@ class _Sharing:
             without = without + 1 if loads.max() > worst * (1 - SLOWDOWN_TOLERANCE) else 0
             worst = float(loads.max())
 
-    def _trim(self) -> None:
-        """Keep the paths with the largest shares of each flow, as many as the flow may have."""
+    def _keep_largest_shares(self) -> None:
         order = np.lexsort((-self._share, self._flow))
         first = np.flatnonzero(np.diff(self._flow[order], prepend=-1))
         rank = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))

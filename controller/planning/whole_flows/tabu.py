@@ -101,7 +101,7 @@ class TabuSearch:
         """Whether two paths of a pair share a link."""
         self._pair = pair
         self._job = numbers.job[next_hops.flows]
-        self._at = self._places()
+        self._at = self._path_numbers()
         # ---- demands: row of each job's sums; row 0 is for all jobs with one phase
         phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
         first_cell = np.cumsum(phases) - phases
@@ -130,7 +130,7 @@ class TabuSearch:
         """Whether the paths of the start are listed; else there is no search."""
         self.lay()
 
-    def _places(self) -> Ints:
+    def _path_numbers(self) -> Ints:
         """Return the number of each flow's path under the routes of the start; -1 for a path that is not listed."""
         number, nothing = self._next_hops.number, self._next_hops.nothing
         hops = self._next_hops.longest
@@ -212,7 +212,7 @@ class TabuSearch:
                 part /= 3
 
     def _lower_job(self, job: int, floor: float, patience: int) -> None:
-        """Lower the slowdown of one job towards ``floor``; jobs with smaller slowdowns may get slower, but not as slow.
+        """Lower the slowdown of one job towards ``floor``; smaller slowdowns of other jobs may grow, but not as far.
 
         The slowdowns of jobs that are as slow or slower do not grow."""
         part = 1.0
@@ -295,7 +295,7 @@ class TabuSearch:
         keys = key[:, None] + old
         less = self._peak[keys] - (self._sums.take(keys, axis=1) - bps[:, :, None]).max(axis=0)
         left = self._load[old] - less * self._per_bps[old]
-        saved = self.excess[old] - np.maximum(0.0, left - self._without(job, old))
+        saved = self.excess[old] - np.maximum(0.0, left - self._limit_without_flow(job, old))
         keys = key[:, None, None] + new
         more = (self._sums.take(keys, axis=1) + bps[:, :, None, None]).max(axis=0) - self._peak.take(keys)
         ceiling = self._limit[0] if self._alike else np.minimum(self._ceiling[new], self._limit[job][:, None, None])
@@ -309,7 +309,7 @@ class TabuSearch:
         change[place, at] = np.inf
         return change
 
-    def _without(self, job: Ints, links: Ints) -> Floats:
+    def _limit_without_flow(self, job: Ints, links: Ints) -> Floats:
         """Return the limit of each link if one flow of the job left it; ``links``: shape (jobs, hops)."""
         ceiling: Floats = self._ceiling[links]
         if self._alike:
