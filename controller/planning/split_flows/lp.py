@@ -6,16 +6,16 @@ amount of each class on each path. Here the variables are changes of a given spr
 changes, and a vertex solution leaves nearly all flows whole. Columns (variables) that lower the objective are added
 until there are no more such columns.
 
-The objective is the *excess*: the largest amount (relative to its capacity) by which the load of a link exceeds its
-*room*, the load that it may have. The number of moved flows is added with a small weight. In: commodities, amounts to
-start from, the room of each link. Out: the amounts, the excess, and the prices that prove the excess.
+The *room* of a link is the load that it may have. The objective is the *excess*: the largest difference of load and
+room over all links. The number of moved flows is added with a small weight. In: commodities, amounts to start from, the
+room of each link. Out: the amounts, the excess, and the prices that prove the excess.
 
 Proof (Lagrange duality): take link prices y >= 0, each divided over a job's phases. Then every routing has a link whose
 load is at least (sum over classes of flows * cheapest path) / (sum of y * capacity).
 
 GLOP solves the programmes, PDLP those with every column, and SCIP those with integers, through OR-Tools' MathOpt
-(``Programme``). PDLP finds the fluid optimum of thousands of columns ten times as fast as GLOP, but with an error, and
-spreads most flows over all of their paths."""
+(``Programme``). With thousands of columns PDLP finds the fluid optimum ten times as fast as GLOP. But its result has
+an error, and most flows are spread over all of their paths."""
 
 from __future__ import annotations
 

@@ -78,9 +78,9 @@ for which a plan is adopted."""
 _LINE_S, _CABLE_S = 10e-6, 5e-6
 """Seconds per flow that ``peeling`` needs: for the common links together, and for each spine with residual links."""
 _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
-"""Relative distances of the smallest capacity of a link between switches from the largest capacity.
+"""Relative differences between the largest and the smallest capacity of links between switches.
 
-Up to ``_ALIKE`` the links are alike, up to ``_NEARLY_ALIKE`` they differ a little."""
+Links with a difference up to ``_ALIKE`` are alike. With a difference up to ``_NEARLY_ALIKE`` they differ a little."""
 _SHARES_SHARE = 0.85
 """Share of the time that is left for shares on few paths; the fluid optimum has the rest."""
 _MOST_PIECES = 2

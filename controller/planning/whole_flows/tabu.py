@@ -2,10 +2,10 @@
 
 The search lowers one slowdown after the other, the worst first. For each attempt every job has a *limit*: no link that
 the job uses may have a larger load. The limit of a link is the smallest limit of the jobs on it, and the *excess* is
-the load beyond it. Of the flows on an overloaded link one moves to the path that leaves the smallest excess in total,
-also when the excess grows. For some steps it may not move back (Glover, "Tabu search, part I", 1989). An attempt ends
-when no link has an excess, or after some steps without progress. The first attempts aim far, the next ones nearer;
-later rounds are more patient.
+the load beyond it. In each step, one flow leaves an overloaded link. Chosen are the flow and the path that leave the
+smallest total excess, even if the excess grows. For some steps the flow may not move back (Glover, "Tabu search, part
+I", 1989). An attempt ends when no link has an excess, or after some steps without progress. The first attempts aim far,
+the next ones nearer; later rounds are more patient.
 
 All moves of a step are evaluated at once as arrays. Jobs with several phases load a link with their largest phase, so
 the sums per phase are kept.
@@ -26,7 +26,8 @@ from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Proble
 
 _ROUNDING = 1e-9
 _STEPS, _STEPS_OF_EACH, _STEPS_OF_TWO = 300, 50, 0.5
-"""Largest number of steps, more steps for each flow, and more for each two flows; more rarely help."""
+"""Largest number of steps: a constant, a number for each flow, and a number for each pair of flows. More steps
+rarely help."""
 _STEPS_PER_S = 4_000
 """Number of steps that count as a second when the time limit is ignored."""
 _PATIENCE = 500
