@@ -309,6 +309,8 @@ def test_a_stage_that_ends_at_the_end_of_its_share_is_cut_short(
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(split_search, "shared", lambda *_: now.__setitem__(0, ends_at))
+    monkeypatch.setattr(FluidModel, "optimum", lambda *_, **__: None)
+    monkeypatch.setattr(tabu, "improved", lambda *_: None)
     monkeypatch.setattr(split_search, "search_part", lambda *_: None)
     monkeypatch.setattr(exact, "solve", lambda *_: None)
     answer = planned(crowded, replace(EXACT, deterministic=False, until=1.0))
