@@ -150,8 +150,13 @@ def _uneven(coloring: Ints, sides: tuple[Nest, Nest], colors: int) -> list[tuple
     The pairs of the most sets are chosen first."""
     found: Counter[tuple[int, int]] = Counter()
     for level in (level for side in sides for level in side):
-        counts = _counts(coloring, level, int(level.max(initial=-1)) + 1, colors)
-        counts = counts[counts.max(axis=1) > -(-counts.sum(axis=1) // colors)]
+        cells, at = distinct(level * colors + coloring)
+        of = cells // colors
+        uneven = distinct(of[np.bincount(at) > -(-np.bincount(level) // colors)[of]])[0]
+        place = np.full(int(level.max(initial=-1)) + 1, -1)
+        place[uneven] = np.arange(len(uneven))
+        there = place[level] >= 0
+        counts = _counts(coloring[there], place[level[there]], len(uneven), colors)
         found.update(zip(counts.argmax(axis=1).tolist(), counts.argmin(axis=1).tolist(), strict=True))
     pairs, used = [], set[int]()
     for pair, _ in found.most_common():

@@ -268,7 +268,8 @@ def contested(bounds: Bounds) -> list[Need]:
     place = {job: column for column, job in enumerate(bounds.cuts.job_ids)}
     column = [place[job] for job in bounds.job]
     needs = dict.fromkeys([*_fluid(bounds.cuts, column, floors), *_packed(bounds.cuts, column, floors)])
-    return [need for need in needs if _required(need, floors) > 1 + _ROUNDING]
+    levels = np.unique(floors).tolist()
+    return [need for need in needs if _required(need, floors, levels) > 1 + _ROUNDING]
 
 
 def least_worst(needs: Sequence[Need], worst: float) -> float:
@@ -284,8 +285,8 @@ def least_worst(needs: Sequence[Need], worst: float) -> float:
     return slowdown
 
 
-def _required(need: Need, floors: Floats) -> float:
-    return float(sum(need.of(floor)[floors == floor].sum() for floor in np.unique(floors).tolist()))
+def _required(need: Need, floors: Floats, levels: Sequence[float]) -> float:
+    return float(sum(need.of(floor)[floors == floor].sum() for floor in levels))
 
 
 def _fluid(cuts: Cuts, column: Sequence[int], floors: Floats) -> Iterator[Need]:
