@@ -17,8 +17,8 @@ from signalbox.errors import AlreadyExists, ConcurrentUpdate, Conflict, NotFound
 Found = TypeVar("Found")
 
 _REPLACED = (
-    "the controller may have been replaced by another one, which has changed the state, because it cannot renew its "
-    "claim (signalbox alarms list says why); retry later"
+    "the controller cannot renew its claim of the state (signalbox alarms list says why), so it may have been replaced "
+    "by another one, which has changed the state; retry later"
 )
 """Reason for ``NoLeader``. Clients show a text that begins with "the controller", and replace any other text."""
 

@@ -45,7 +45,7 @@ from controller.planning.messages import (
 )
 from controller.shared_map import Memo
 from controller.status import JobStatus, Status, StatusBoard
-from controller.store.members import NO_MEMBERS
+from controller.store.members import NO_MEMBERS, Membership
 from controller.tables.purpose import ordered
 from signalbox import mapping
 from signalbox.errors import (
@@ -444,18 +444,22 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
 
     @by_leader
     async def ForgetMember(self, request: pb.ForgetMemberRequest, _: Context) -> pb.ForgetMemberResponse:  # noqa: N802
-        if (membership := self._board.membership) is None:
-            raise InvalidInput.of("name", "the state of this controller is not in etcd, so it has no members")
         audit.note_parts((cut(request.name),))
-        await asyncio.to_thread(membership.forget, request.name)
+        await asyncio.to_thread(self._membership().forget, request.name)
         return pb.ForgetMemberResponse(members=self._members())
 
     async def _drain_member(self, name: str, drains: bool) -> None:
         """Save in etcd whether a member is draining. The call to etcd runs in a thread of its own."""
-        if (membership := self._board.membership) is None or self._board.holders is None:
+        membership = self._membership()
+        if self._board.holders is None:
             raise Conflict("the switches are not divided among members: the leader holds all of them")
         audit.note_parts((cut(name),))
         await asyncio.to_thread(membership.drain, name, drains)
+
+    def _membership(self) -> Membership:
+        if (membership := self._board.membership) is None:
+            raise InvalidInput.of("name", "the state of this controller is not in etcd, so it has no members")
+        return membership
 
     def _members(self) -> list[pb.Member]:
         membership = self._board.membership

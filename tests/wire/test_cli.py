@@ -330,6 +330,8 @@ def test_the_environment_may_name_the_client(
 
 def test_members_are_listed_and_drained_where_they_divide_the_switches(signalbox: Signalbox, api: Running) -> None:
     assert "is not in etcd" in signalbox("members").out
+    for action in ("drain", "undrain", "forget"):
+        assert "is not in etcd, so it has no members" in signalbox("members", action, "b").err
     board = api.control.board
     a, b = (Member(str(n), name, f"{name}:1", "1.2", 1e9) for n, name in enumerate("ab", 1))
     board.membership = KnownMembers((a, b), leading="1")
