@@ -171,9 +171,10 @@ class Model(Frozen):
         """Number of parameters: ``parameters`` if it is given, else that of all matrices and embeddings.
 
         With h for ``hidden`` and V for ``vocabulary``, each layer has 2h²(1 + kv_heads/heads) for attention (4h²
-        without grouped queries), and its feed-forward blocks. The embedding has V·h, and an output that is not tied has
-        V·h more. Biases, norms, learned positions and routers are left out; they are below 0.05 % of each preset. For
-        GPT-3 the result is the 12lh² + Vh of Narayanan et al., section 5.1, without its smaller terms."""
+        without grouped queries), and its feed-forward blocks. The embedding has V·h, and an output that is not tied
+        has V·h more. Biases, norms, learned positions and routers are left out; they are below 0.05 % of each
+        preset. For GPT-3 the result is 12lh² + Vh, which are the large terms of the formula of Narayanan et al.,
+        section 5.1."""
         if self.parameters is not None:
             return self.parameters
         attention = 2 * self.hidden**2 + _up(2 * self.hidden**2 * (self.kv_heads or self.heads), self.heads)

@@ -205,8 +205,8 @@ def unsaved(
 ) -> Mapping[JobId, bool]:
     """Return the jobs whose registration differs from the one on disk.
 
-    The value of a job is whether its registration on disk may still be published. It is False for a job that is not on
-    disk, or whose lease has ended."""
+    The value of a job says whether readers may still see the registration that is on disk. The value is False for a
+    job that is not on disk, or whose lease has ended."""
 
     def ran_out(saved: Registration) -> bool:
         end = ends.of(saved.job_id, saved.uid)

@@ -64,7 +64,7 @@ CONTRADICTIONS = 2
 FIRST_CONTRADICTIONS = 4
 """Number of consecutive judgements that must find unannounced traffic while the first iteration is not over.
 
-Training programs broadcast their parameters at the start; this many judgements take longer."""
+Training programs broadcast their parameters at the start. The broadcast takes less time than so many judgements."""
 
 APART = 1
 """Number of iterations by which a pair may be behind or ahead of the rank that reports.

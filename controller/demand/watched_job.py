@@ -476,8 +476,8 @@ class FirstBytes:
     def begin(self, totals: Totals, now: float, since: float) -> None:
         """Begin to evaluate pairs from ``now`` on, without their counts until ``now``.
 
-        A pair that was read after ``since`` has a rule already. Its counter lags, so its counts until ``LAG_S`` after
-        ``now`` are left out too. Pairs that are evaluated already are not changed."""
+        A pair whose counter was read between ``since`` and ``now`` already has a rule. The counter lags behind, so
+        its counts until ``LAG_S`` after ``now`` are left out too. Pairs that are evaluated already are not changed."""
         exists = (totals.at > since) & (totals.at < now)
         begun = Totals(np.full(len(exists), now), *(np.where(exists, np.nan, counts) for counts in totals[1:]))
         counted = self._last or begun

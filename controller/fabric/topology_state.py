@@ -103,7 +103,9 @@ class HoldDowns:
         self._cables[cable] = _Held(hold_s, math.inf)
 
     def failed_again(self, cable: Cable) -> None:
-        """Record that an unused cable failed. If it is held down, its hold-down starts anew when it returns."""
+        """Record that an unused cable failed.
+
+        If the cable is held down, its hold-down starts anew when the cable returns."""
         known = self._cables.get(cable)
         if known and self.holds(cable):
             known.until = math.inf

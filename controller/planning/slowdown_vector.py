@@ -210,7 +210,7 @@ class Need:
     def of(self, slowdown: float) -> Floats:
         """Return the share of the cut that each job needs to have a slowdown of at most ``slowdown``.
 
-        The inequality holds when the shares add up to at most 1."""
+        The cut allows these slowdowns when the shares add up to at most 1."""
         shares: Floats = np.array(self._shares(slowdown)) @ np.array(self.amounts)
         return shares
 

@@ -1,8 +1,9 @@
-"""Choice of the alarm events that get a line in the log, because a switch can make alarms begin and end all the time.
+"""Choice of the alarm events that get a line in the log.
 
-The beginning and the end of an alarm have a line each. Further events of the alarm within ``AGAIN_S`` have none. After
-that time, the latest of these events gets a line if it differs from the last line. In: events of alarms, and ``now`` in
-monotonic seconds. Out: lines. The history has all events (``controller.events``). Pure.
+Not every event gets a line, because a switch can make alarms begin and end all the time. The beginning and the end of
+an alarm have a line each. Further events of the alarm within ``AGAIN_S`` have none. After that time, the latest of
+these events gets a line if it differs from the last line. In: events of alarms, and ``now`` in monotonic seconds. Out:
+lines. The history has all events (``controller.events``). Pure.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def spawn(outbox: Outbox, body: Callable[[], None]) -> Any:
 
 
 def kill(greenlet: Any) -> None:
-    """End a greenlet. If it has not begun, it returns as soon as it begins.
+    """End a greenlet. A greenlet that has not begun returns as soon as it begins.
 
     Eventlet would raise an exception in a greenlet that has not begun. This leaves cycles of references, 8 kB for each
     connection that ends at once, until the hourly garbage collection."""

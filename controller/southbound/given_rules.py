@@ -43,7 +43,7 @@ ROOM_BYTES = 1 << 12
 MOST_BEYOND = 1 << 21
 """Largest number of unexpected bytes in the latest replies of all switches together.
 
-Bytes of a reply are unexpected beyond its expected size plus ``ROOM_BYTES``.
+The unexpected bytes of a reply are those beyond its expected size and ``ROOM_BYTES`` more.
 
 Decoded entries take ten times as many bytes, and thousands of switches may send endless replies."""
 MOST_LEFT = 4096

@@ -34,7 +34,7 @@ def keep_annotated_jobs(
 ) -> None:
     """Keep the annotated jobs of a Kubernetes cluster registered: JobSet, MPIJob, PyTorchJob and Job.
 
-    When it ends, the jobs stay registered until their leases run out or it runs again."""
+    When this command ends, the jobs stay registered until their leases run out or the command runs again."""
     with needs_extra("kubernetes", "kopf", "aiohttp"):
         from signalbox.kubernetes.operator import run
     address, credentials = given_connection()

@@ -60,7 +60,7 @@ class Step:
     def communication(self) -> Iterator[None]:
         """Measure communication inside the step. Several uses in one step are added up.
 
-        If it is not used, the whole step counts as communication."""
+        A step without a use counts as communication in full."""
         began = time.perf_counter()
         yield
         self._communicated_s = (self._communicated_s or 0.0) + time.perf_counter() - began

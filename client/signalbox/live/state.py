@@ -160,7 +160,7 @@ class State:
         return frozenset({Kind.STATUS})
 
     def take_lost(self, why: str) -> frozenset[Kind]:
-        """Store why the controller does not answer; ``why`` is empty when it answers."""
+        """Store why the controller does not answer; ``why`` is empty when the controller answers."""
         changed = self.lost != why
         self.lost = why
         return frozenset({Kind.REACHED} if changed else ())

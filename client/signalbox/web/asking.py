@@ -23,8 +23,8 @@ MOST_SAID = 20_000
 class Newest:
     """Action that never runs twice at the same time.
 
-    If it is called while it runs, it runs once more afterwards, however often it was called. So a slow controller does
-    not get a growing number of calls."""
+    If the action is called while it runs, it runs once more afterwards, however often it was called. So a slow
+    controller does not get a growing number of calls."""
 
     def __init__(self, action: Callable[[], Awaitable[None]]) -> None:
         self._action = action

@@ -78,12 +78,10 @@ def solve(
 ) -> Drafts | None:
     """Return the best routing found and the proven bounds; None when no routing was found in time.
 
-    ``start``: routing to start from.
-    ``max_moves``: number of flows that may leave a current path that still exists. When it is not None, ``proven``
-    holds only for routings within this number of moves.
-    ``known``: lower bounds of the sorted slowdowns, like ``proven``. When ``start`` reaches them, nothing is left to
-    find.
-    Raises nothing for a valid problem."""
+    ``start``: routing to start from. ``max_moves``: number of flows that may leave a current path that still exists.
+    With a number, ``proven`` holds only for routings within this number of moves. ``known``: lower bounds of the
+    sorted slowdowns, like ``proven``. When ``start`` reaches them, nothing is left to find. Raises nothing for a
+    valid problem."""
     model = _RoutingModel(problem, bounds, start, max_moves)
     search = StagedSearch(model.cp, limits)
     known = tuple(known) or bounds.vector
