@@ -55,7 +55,7 @@ Switches are read together, so they show all pairs of a collective within one po
 
 
 EQUAL = 0.08
-"""Relative difference below which amounts are planned as equal, unless their uncertainty is larger and replaces it."""
+"""Relative difference below which amounts are planned as equal; if their uncertainty is larger, it counts instead."""
 
 FEW_PAIRS = 64
 """Largest number of pairs of hosts of a job that is learnt early.

@@ -57,7 +57,8 @@ NOTICED_S = 10.0
 """Seconds after which counters must have shown that a job sends another traffic pattern."""
 
 NOTICED_ITERATIONS = 4
-"""Number of iterations after which counters must have shown it, if these take longer than ``NOTICED_S``."""
+"""Number of iterations after which counters must have shown another traffic pattern, if that is longer than
+``NOTICED_S``."""
 
 MOST_WAITING = 1000
 """Largest number of iterations in ``Reported.waiting``; further ones are ignored."""

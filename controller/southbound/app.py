@@ -386,7 +386,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._counted[:] = [counters for counters in self._counted if counters.dpid != dpid]
 
     def _answered(self, connection: Connection) -> Dpid | None:
-        """Handle an answer as ``_heard_from`` does. It shows that messages arrive in both directions."""
+        """Handle an answer as ``_heard_from`` does. The answer shows that messages arrive in both directions."""
         self._reach.answered(Dpid(connection.id))
         return self._heard_from(connection)
 

@@ -432,7 +432,7 @@ class SwitchSync:
     def _may_overtake(self, dpid: Dpid, mod: RuleMod) -> bool:
         """Return whether a change may be sent before others are confirmed.
 
-        It may if the change itself was not sent before, and no deletion of its rule is under way."""
+        The change may be sent if it was not sent before, and no deletion of its rule is under way."""
         sent = self._newest[dpid].get(mod.rule.key)
         return sent is None or (sent[1] != mod and sent[1].op != "delete")
 
