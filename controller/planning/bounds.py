@@ -52,7 +52,7 @@ from controller.planning.problem import Bools, Floats, Ints, Problem, Tiers, dis
 from signalbox.jobs.spec import JobId
 
 _SIZES = 16
-"""Number of distinct demands, from the largest, for which the bound of whole flows is computed.
+"""Number of the largest distinct demands for which the bound of whole flows is computed.
 
 With fewer demands the bounds are valid, but weaker."""
 _TIGHT = 1e-9
@@ -174,7 +174,7 @@ class Cuts:
         return self._fluid(self.cut, np.arange(len(self._total)))
 
     def slowdowns(self, most: Ints) -> Floats:
-        """Return the bound of each cut when each row's flow has at most ``most`` subflows (one value per row).
+        """Return the bound of each cut when the flow of row i has at most ``most[i]`` subflows.
 
         The bound of a cut without flows is 0."""
         return self._of_few_subflows(self.cut, np.arange(len(self._total)), most)

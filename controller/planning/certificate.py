@@ -47,7 +47,7 @@ _NEARLY = 1e-9
 
 The second attempt uses the whole ``SLOWDOWN_TOLERANCE``."""
 _MOST_UNITS = 16
-"""Number of demands, from the largest, that are tried as units of a cut."""
+"""Number of the largest demands of a cut's flows that are tried as its unit, for each number of subflows."""
 _FINEST = 64
 """Largest quotient of the smallest demand and the greatest common divisor of all demands.
 

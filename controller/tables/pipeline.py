@@ -481,8 +481,9 @@ def _pinned_part(base: _Base, to: Mapping[Dpid, WayTo], hosts: Mapping[str, Host
 def _add_path_group(pin: Pin, base: _Base, leaf: Dpid, way: WayTo, part: _PinnedPart) -> bool:
     """Add the path group of a pin's rule; return False if the group cannot exist.
 
-    A path group needs an ECMP group to which it fails over, and an id that no other group has, which is a hash. The
-    group gets the present distance to the leaf, which may differ from the length of an outdated pin's path."""
+    A path group fails over to the switch's ECMP group for the same leaf, so this ECMP group must exist. Group ids are
+    hashes, and no other group may have the id of the path group. The ``distance`` of the path group is the present
+    distance to the leaf: the path of an outdated pin may be longer or shorter."""
     port = next(hop.port for hop in pin.path or () if hop.dpid == base.ways.dpid)
     group = _path_group(base.ways.dpid, leaf, port, way)
     if ecmp_group_id(leaf) not in base.default.groups or group.group_id in base.default.groups:

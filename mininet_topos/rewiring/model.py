@@ -2,7 +2,7 @@
 
 The input is a job (a mapping with the fields of a job file, without id and addresses), a wiring or a leaf-spine fabric,
 and the rates of the emulated links. The model is that of ``signalbox design wiring`` (docs/wiring.md), with the payload
-rate of an emulated link in place of its rate.
+rate of an emulated link in place of its line rate.
 
 Random wirings, for comparison with a chosen one, are connected, and have d circuits out of and into each server. No two
 circuits connect the same servers in the same direction.

@@ -222,10 +222,10 @@ def test_hysteresis_adopts_a_gain(min_gain: float, slowdown: float) -> None:
 
 @pytest.mark.parametrize(("lose_sent", "all_reduce_s"), [(False, 0.2), (True, 0.225)])
 def test_a_flow_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(lose_sent: bool, all_reduce_s: float) -> None:
-    """The second job's all-reduce, from 0.02 to 0.07 s, moves the first job to another idle spine and back.
+    """The second job's all-reduce runs from 0.02 to 0.07 s. It moves the first job to another idle spine and back.
 
-    In the published simulation the first job then loses what it sent since the end of the second job's first step, at
-    0.045 s."""
+    The first step of this all-reduce ends at 0.045 s. In the published simulation the first job loses what it has sent
+    since then, when it moves back."""
     fabric = fabric_of(leaves=3, spines=2)
     a = job(fabric, "a", [[(0, 0), (1, 0)]])
     b = job(fabric, "b", [[(2, 0), (2, 1)]], start_s=0.02, step_bytes=STEP_BYTES // 4)
