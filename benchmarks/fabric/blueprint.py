@@ -89,7 +89,7 @@ class Blueprint:
         return hosts | {address & ~0xFF: dpid for address, dpid in hosts.items()}
 
     def inventory(self) -> str:
-        """Return an inventory that declares the hosts, which send nothing by which the controller could find them."""
+        """Return an inventory that declares the hosts: they send no packets, so the controller cannot discover them."""
         return "\n".join(
             f'[[host]]\nip = "{host.ip}"\nswitch = "{self.bridge(host.at.dpid)}"\nport = "{self.interface(host.at)}"\n'
             for host in self.fabric.hosts.values()

@@ -236,7 +236,7 @@ KINDS: Mapping[Library, Sequence[tuple[str, str, int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class MixedJob:
-    """Job of a mix. ``hosts``: numbers of the ranks' hosts, in the order of the ranks."""
+    """Job of a mix. ``hosts``: indices of the ranks' hosts, in the order of the ranks."""
 
     job_id: str
     library: Library

@@ -7,9 +7,9 @@ one. Every run gets a new problem, so that nothing is reused. ECMP is drawn in t
 ``planned`` and ``ecmp``; the times do not include it.
 
 For a change the result is a ``ChangeRow``. It has the repair, the plan that starts from the repaired routes, and a plan
-made from scratch for comparison. A seed selects the job, or the cable among the cables that some flow uses. *Fewest
-moves*: a plan without moves has the fewest. If whole flows move, the solver searches for the best routing with one move
-less. The moves are proven to be the fewest when that routing provably has worse slowdowns.
+made from scratch for comparison. A seed selects the job, or the cable among the cables that some flow uses. A plan's
+moves are the *fewest* when it has none, or when the best routing with one move less provably has worse slowdowns. The
+solver searches for that routing when whole flows move.
 """
 
 import gc

@@ -189,16 +189,19 @@ class Cuts:
         return slowdowns
 
     def loads(self) -> Floats:
-        """Return the bit/s of each job's largest phase across each cut / the cut's capacity; shape (cuts, jobs)."""
+        """Return each job's load of each cut; shape (cuts, jobs).
+
+        The load is the rate of the job's largest phase across the cut, divided by the cut's capacity."""
         cut, job, bps = self._peaks(self.cut, self._all)
         loads = np.zeros((len(self.links), self._jobs))
         loads[cut, job] = bps / self._total[cut]
         return loads
 
     def _fluid(self, group: Ints, cut: Ints) -> Floats:
-        """Return for each group of rows the sum of the jobs' largest phases in bit/s / the capacity of the group's cut.
+        """Return for each group of rows the load of the group's cut.
 
-        ``group``: group of each row. ``cut``: cut of each group."""
+        The load is the sum of the rates of the jobs' largest phases, divided by the cut's capacity. ``group``: group of
+        each row. ``cut``: cut of each group."""
         of_group, _, bps = self._peaks(group, self._all)
         slowdown: Floats = np.bincount(of_group, bps, len(cut)) / self._total[cut]
         return slowdown
@@ -255,9 +258,9 @@ class Cuts:
         return rounded
 
     def _steps(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Return for each group of rows the common unit of the demands / the capacity of one link; 0 without a unit.
+        """Return for each group of rows the common unit of the demands, divided by the capacity of one link.
 
-        Only ``rows`` (a mask) count."""
+        A group without a common unit has 0. Only ``rows`` (a mask) count."""
         sizes, size = np.unique(self.bps[rows], return_inverse=True)
         of_group, of_size = np.divmod(np.unique(group[rows] * max(1, len(sizes)) + size), max(1, len(sizes)))
         starts = np.flatnonzero(np.diff(of_group, prepend=-1)).tolist()
@@ -289,7 +292,7 @@ class Cuts:
             yield size, count.reshape(len(self.links), self._jobs)
 
     def _largest_phases(self, group: Ints, rows: Bools) -> Ints:
-        """Return the numbers of the ``rows`` that remain when each job keeps only its largest phase in each group.
+        """Return the indices of the ``rows`` that remain when each job keeps only its largest phase in each group.
 
         The largest phase is the phase with the most rows."""
         numbers = np.flatnonzero(rows)
@@ -376,16 +379,16 @@ class Place(NamedTuple):
 
 
 class Crossings(NamedTuple):
-    """Cuts, and one row for every flow that crosses a cut: the numbers of the flow and of the cut."""
+    """Cuts, and one row for every flow that crosses a cut: the indices of the flow and of the cut."""
 
     places: Sequence[Place]
     links: Sequence[Sequence[LinkId]]
     flow: Ints
     cut: Ints
     routable: Ints
-    """Numbers of the flows that have a path, whether or not they cross a cut."""
+    """Indices of the flows that have a path, whether or not they cross a cut."""
     numbers: Ints
-    """Numbers of the links of all cuts, cut by cut, in any order within a cut."""
+    """Link numbers of all cuts, cut by cut, in any order within a cut."""
 
 
 def crossings(problem: Problem) -> Crossings:

@@ -154,8 +154,8 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
     connection per subflow; paced subflows together count as one connection. A connection gets at least the smallest
     rate that any link of its path would give it if all connections sent at once. On one link this rate is capacity x
     d / D. Here d is the demand of the connection's flow, and D is the sum of d over all connections on the link. When
-    all flows have equally many connections, this rate is the connection's part of d / the load of the link. Flows of
-    unequal demand are assumed to get rates in proportion to their demands, as slowdowns assume too."""
+    all flows have equally many connections, this rate is the connection's part of d, divided by the load of the link.
+    Flows of unequal demand are assumed to get rates in proportion to their demands, as slowdowns assume too."""
     routed = [(flow, number, routes[flow.id]) for number, flow in enumerate(problem.flows) if flow.id in routes]
     if not any(flow.id.subflow or (len(route) > 1 and not flow.paced) for flow, _, route in routed):
         return frozenset()
@@ -247,7 +247,7 @@ class Passing(NamedTuple):
     """Links that routed flows use, NICs included; one row (``flow``, ``link``, ``share``) per link and subflow."""
 
     routed: Ints
-    """Numbers of the flows that have a route."""
+    """Indices of the flows that have a route."""
     flow: Ints
     link: Ints
     share: Floats
@@ -411,7 +411,7 @@ def _has_choice(hops: NextHops, state: Ints) -> list[bool]:
 def _nic_slowdowns(problem: Problem, hashed: Ints, in_force: Routes) -> dict[JobId, float]:
     """Return the slowdown of every job with a routable flow when only NICs have limited capacity.
 
-    ``hashed``: numbers of the flows that have a path through the fabric."""
+    ``hashed``: indices of the flows that have a path through the fabric."""
     routable = np.array([flow.src_leaf == flow.dst_leaf or flow.id in in_force for flow in problem.flows], bool)
     routable[hashed] = True
     return nic_slowdowns(problem, np.flatnonzero(routable))
@@ -459,7 +459,7 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 class FabricLoads:
     """Loads and slowdowns of many random draws of routes at once.
 
-    - ``flows``: numbers of the flows whose paths differ between draws.
+    - ``flows``: indices of the flows whose paths differ between draws.
     - ``fixed``: links of the flows that take the same links in every draw.
 
     The argument ``links`` of the methods has the paths of ``flows``; shape (hops, draws, flows). Links are numbered as
@@ -550,7 +550,7 @@ class _Cell:
 
 
 def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Ints]:
-    """Return the numbers of the links that one job uses, and for each link number its index among them.
+    """Return the link numbers of the links that one job uses, and for each link number its index among them.
 
     With these indices the job's sums fit into small arrays. ``width``: number of all links."""
     on = np.zeros(width, bool)
@@ -574,7 +574,7 @@ class NextHops:
     - ``nothing``: the number after the last link, which pads shorter paths.
     - ``capacity_bps``: capacity of each link, infinite for ``nothing``.
     - ``far_end``: number of the switch that each link leads to; switches are numbered in the order of their dpids.
-    - ``flows``: numbers of the flows that have a path through the fabric.
+    - ``flows``: indices of the flows that have a path through the fabric.
     - ``state``: state in which each flow of ``flows`` begins.
     - ``start``, ``size``: first position and number of positions of each state.
     - ``link``, ``after``: link and next state of each position.

@@ -321,7 +321,7 @@ class _Relief:
         self._before: dict[int, Route | None] = {}
         """Previous route of each flow that changed in this attempt; None means the flow's route in ``start``."""
         self._moved_to: defaultdict[int, dict[int, None]] = defaultdict(dict)
-        """Numbers of the moved flows on each link, as the keys of a dictionary."""
+        """Indices of the moved flows on each link, as the keys of a dictionary."""
         self._paths: dict[tuple[Dpid, Dpid], Ints] = {}
 
     @property

@@ -38,7 +38,7 @@ class _Subflows:
     """All subflows of the routes as arrays.
 
     - ``flow``, ``length``, ``share``: per subflow the number of its flow, the length of its path and its share.
-    - ``links``: numbers of the links of all paths, one path after the other; -1 for an unknown link."""
+    - ``links``: link numbers of all paths, one path after the other; -1 for an unknown link."""
 
     def __init__(self, problem: Problem, routes: Sequence[Route | None]) -> None:
         counts = [len(route) if route else 0 for route in routes]

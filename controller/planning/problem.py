@@ -306,7 +306,7 @@ class Links:
     """Links of a problem as arrays. Raises ``KeyError`` with the link when a link between switches has no capacity.
 
     - ``number``: the number of each link, which is its position in ``capacity_bps``; links of NICs included.
-    - ``fabric``: numbers of the links between switches, in the order of ``CandidatePaths.far_end``.
+    - ``fabric``: link numbers of the links between switches, in the order of ``CandidatePaths.far_end``.
     - ``tail``, ``head``: numbers (``switch``) of the switches where each link of ``fabric`` begins and ends."""
 
     def __init__(self, capacity_bps: Mapping[LinkId, float], paths: CandidatePaths) -> None:
@@ -431,7 +431,7 @@ class Numbers:
 
     @cached_property
     def crossing(self) -> Ints:
-        """Numbers of the flows whose ends are at different leaves."""
+        """Indices of the flows whose ends are at different leaves."""
         return np.flatnonzero(self.src != self.dst)
 
 
@@ -442,7 +442,7 @@ class NumberedRoutes(NamedTuple):
 
     flow: Ints
     links: Ints
-    """Numbers of the links of each subflow's path; shape (rows, hops)."""
+    """Link numbers on each subflow's path; shape (rows, hops)."""
     share: Floats
 
     @classmethod
@@ -452,7 +452,7 @@ class NumberedRoutes(NamedTuple):
 
 
 def link_rows(paths: Sequence[Path], number: Mapping[LinkId, int]) -> Ints:
-    """Return the numbers of each path's links; shape (paths, links of the longest path).
+    """Return the link numbers of each path; shape (paths, links of the longest path).
 
     Shorter paths repeat their last link."""
     longest = max(map(len, paths), default=0)

@@ -42,9 +42,10 @@ _ROUNDING = 1e-9
 _MOST_SLOWDOWNS = 64
 """Largest number of different slowdowns in the model, besides the lowest one; the highest ones are kept."""
 _SMALL = 0.5
-"""Threshold for a cut: its load by each job / the job's own bound, summed over all jobs. Smaller cuts are left out.
+"""Threshold for a cut: the sum over all jobs of the job's load of the cut, divided by the job's own bound.
 
-The jobs' shares of a smaller cut cannot add up to more than 1, because a share is at most 2 * load / slowdown."""
+Cuts with a smaller sum are left out. The jobs' shares of a smaller cut cannot add up to more than 1,
+because a share is at most 2 * load / slowdown."""
 _MOST_STEPS = 64
 _MOST_TERMS = 250_000
 """Largest product of slowdowns, jobs and needs. A larger model takes a second and more."""

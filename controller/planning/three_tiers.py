@@ -43,7 +43,7 @@ _CHOICE_S = 0.3
 
 
 class CommonLinks(NamedTuple):
-    """Numbers of the common edge link and the common core link that a flow takes; -1 for none."""
+    """Indices of the common edge link and the common core link that a flow takes; -1 for none."""
 
     edge: int
     core: int
@@ -147,11 +147,11 @@ def color_evenly(problem: Problem, flows: Sequence[Flow], tiers: Tiers, worst: f
 def _groups(
     problem: Problem, flows: Sequence[Flow], tiers: Tiers, ends: _Ends, running: Sequence[int], worst: float
 ) -> list[tuple[Sequence[int], range]]:
-    """Return groups as (numbers of flows, range of the common edge links with which these flows are coloured).
+    """Return groups as (indices of flows, range of the common edge links with which these flows are coloured).
 
     Normally all flows are one group, and use the links of the planes with the most common core links. When planes
     are unequal and one group would exceed the slowdown ``worst``, ``choose`` divides the flows into several groups.
-    Planes with equally many common core links then serve the same group. ``running``: number of the common edge link
+    Planes with equally many common core links then serve the same group. ``running``: index of the common edge link
     that each flow takes now, -1 for none."""
     edge_bps, core_bps = _rates(problem, tiers)
     count, load = _edge_links(tiers, ends, core_bps / edge_bps)
@@ -244,7 +244,7 @@ def choose(
     to groups keeps every leaf and every pod within its ``Room``. This search has a variable per flow and group, and no
     variable for paths.
 
-    ``leaves``, ``pods``: numbers of the flows' leaves and pods per side (sources, destinations).
+    ``leaves``, ``pods``: indices of the flows' leaves and pods per side (sources, destinations).
     ``current``: group of each running flow, else -1. As many flows as possible keep their group."""
     model = cp_model.CpModel()
     takes = [[model.new_bool_var("") for _ in rooms] for _ in current]

@@ -1,8 +1,8 @@
 """Intake of the counters that switches report: bytes of links, and of the flows that begin at each switch.
 
 ``LinkLoad`` gets the bytes of links and of flow rules, and ``PairCounters`` the bytes and packets of pairs of
-addresses. This module itself records two numbers of dropped packets: to the controller beyond a port's limit, and by
-drop rules.
+addresses. This module itself records two counts of dropped packets: packets to the controller beyond a port's limit,
+and packets that match drop rules.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ class _Programme:
     """Rows of ``matrix @ (x, u, t) <= right``, followed by the cones.
 
     A bandwidth is ``least`` + ``step`` * x, and u >= ``units`` / bandwidth, so that all variables are about 1. Methods
-    add rows. They return the numbers of the rows, or a function that reads the price of the limit."""
+    add rows. They return the indices of the rows, or a function that reads the price of the limit."""
 
     def __init__(self, units: Floats, least: Floats, dims: Ints, terms: int) -> None:
         self._units, self._least = units, least

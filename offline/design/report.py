@@ -91,7 +91,9 @@ def job_report(job: DesignedJob, shape: Shape, gbps: Sequence[float]) -> Report:
 
 
 def _placement(job: DesignedJob, shape: Shape) -> list[Report] | None:
-    """Return the parts of a model that have several ranks, in the order in which they fill the dimensions."""
+    """Return the number of ranks in each dimension, for each part of a model that has several ranks.
+
+    The parts are in the order in which they fill the dimensions. Return None for a job without a model."""
     if job.placed is None:
         return None
     return [

@@ -4,7 +4,7 @@ Three rings of one host per leaf are known and train. The fourth host of each le
 that the rings use. The scenario measures how long iterations suffer, and whether the reported slowdown agrees.
 
 ``slowdowns`` recomputes the slowdown of each job from switch ports and the jobs' logs: on its fullest link, the demand
-of all announced flows / the capacity that other traffic leaves. It shares no code with the controller.
+of all announced flows divided by the capacity that other traffic leaves. It shares no code with the controller.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class Commodities:
         return np.concatenate([amounts, np.zeros(self.columns - len(amounts))])
 
     def numbered(self, paths: Sequence[Path]) -> Ints:
-        """Return the numbers of the links of each path, as ``link_rows`` does."""
+        """Return the link numbers of each path, as ``link_rows`` does."""
         return link_rows(paths, self._number)
 
     def least_slowdown(self) -> Floats:

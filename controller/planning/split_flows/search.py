@@ -400,9 +400,9 @@ def _draft(part: Problem, routes: Routes) -> Draft:
 def _of_all(bounds: Bounds, proven: Sequence[float]) -> tuple[float, ...]:
     """Return lower bounds of all jobs' sorted slowdowns, derived from the bounds ``proven`` of one part.
 
-    The worst entry of ``proven`` bounds as many jobs as there are entries equal to it. When this entry is above the
-    first entry of ``bounds.vector``, the other entries of that vector do not hold. They assume that the first entry is
-    reached. The own bound of each job still holds."""
+    If k entries of ``proven`` equal its worst entry, at least k jobs have this slowdown. The entries of
+    ``bounds.vector`` after the first assume that no job exceeds the first entry. When the worst entry of ``proven`` is
+    above the first entry, only the own bound of each job holds for the other jobs."""
     worst = proven[0] if proven else 1.0
     if not bounds.vector or worst <= bounds.vector[0]:
         return bounds.vector

@@ -40,7 +40,7 @@ from tests.support.fake_switch import FakeSwitch
 from tests.support.optical_fabric import FIRST_OPTICAL, OpticalFabric, all_reduce, answered, config
 
 MOST_STAGES = 100
-"""Largest number of stages in one instant; more show that the controller sends without a pause."""
+"""Limit on the stages (groups of rule changes) that the controller sends in one instant of the test's clock."""
 
 SETTLED_S = 100.0
 """Seconds; longer than the wait of a job for the end of an iteration, the pause after a refusal, and a hold-down."""

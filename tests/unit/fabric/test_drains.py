@@ -1,4 +1,4 @@
-"""Names of drained parts: the number of passes over all parts when there are many names."""
+"""Names of drained parts: finding many names needs no more passes over all parts and links than finding one."""
 
 from __future__ import annotations
 

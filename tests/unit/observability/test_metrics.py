@@ -1,4 +1,4 @@
-"""Metrics of a status, and places for connections to their server."""
+"""Metrics of a status, and which connection the metrics server closes when it has its largest number of them."""
 
 import socket
 import subprocess

@@ -187,7 +187,7 @@ def test_pins_from_an_unknown_host_and_its_arp_stay_too() -> None:
 
 
 def test_a_rule_to_an_unknown_host_stays_although_its_group_is_not_there() -> None:
-    """The previous process was killed between the command for the group and the command for the rule."""
+    """The previous process was killed between two commands, so the switch has the rule but not its group."""
     fabric = fabric_without(FLOW.dst_ip)
     kept = KeepUnknown()(fabric.hosts, {LEAF: RuleSet()}, {LEAF: replace(INSTALLED[LEAF], groups={})})[LEAF]
     assert pin_key(FLOW) in kept.flows
