@@ -219,7 +219,10 @@ class Job:
 
     @property
     def shares(self) -> Shares:
-        """Shares of each split flow, by (source, destination): one share per class of source ports. See ``routes``."""
+        """Division of each split flow's bytes among its connections, by (source, destination).
+
+        Each ``Share`` has the fraction for the connections from some source ports. The mapping is derived from
+        ``routes``, so it is empty until the controller has answered."""
         return shares_of(self.routes)
 
     # ---- sockets

@@ -245,7 +245,7 @@ class Drains:
     def restore(
         self, parts: Mapping[str, Drain], links: Mapping[LinkId, Link], waiting: frozenset[LinkId] = frozenset()
     ) -> None:
-        """Set the drained parts to exactly ``parts``. ``waiting``: links to add to the waiting links."""
+        """Set the drained parts to exactly ``parts``. ``waiting``: drained links to add to ``self.waiting``."""
         self.parts = parts
         self.waiting = (self.waiting | waiting) & drained_links(parts, links)
 

@@ -279,7 +279,7 @@ class Registration:
 
     @property
     def runs(self) -> JobSpec:
-        """Spec of the traffic that the job sends: that of the arrangement, else the registered spec."""
+        """Spec of the traffic that the job sends: the spec of its ``arrangement``, or if there is none ``spec``."""
         return self.arrangement.runs if self.arrangement else self.spec.plain
 
     def repeats(self, held: Registration) -> bool:

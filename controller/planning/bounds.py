@@ -170,7 +170,7 @@ class Cuts:
         self._all = np.ones(len(self.cut), bool)
 
     def fluid(self) -> Floats:
-        """Return the fluid bound of each cut."""
+        """Return the lower bound of the slowdown at each cut when flows may be split in any proportion."""
         return self._fluid(self.cut, np.arange(len(self._total)))
 
     def slowdowns(self, most: Ints) -> Floats:

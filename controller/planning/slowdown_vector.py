@@ -48,7 +48,7 @@ Cuts with a smaller sum are left out. The jobs' shares of a smaller cut cannot a
 because a share is at most 2 * load / slowdown."""
 _MOST_STEPS = 64
 _MOST_TERMS = 250_000
-"""Largest product of slowdowns, jobs and needs. A larger model takes a second and more."""
+"""Largest product of the numbers of slowdowns, jobs and needs. Solving a larger model takes a second or more."""
 _SECONDS = 0.2
 """Limit per stage in deterministic time (about seconds); a stage needs about a hundredth of this time."""
 

@@ -235,7 +235,7 @@ class Connection:
         return self._charged_s > TURN_S
 
     def _pause_reading(self) -> None:
-        """Pause reading from the peer until its share is restored and the control loop has processed its messages."""
+        """Pause reading until the peer is within ``SHARE`` again and the backlog is at most half of its limit."""
         began = time.monotonic()
         pause(self._charged_s / SHARE)
         while self.backlog.exceeds(0.5) and not self._ended:

@@ -6,10 +6,10 @@ process at the same address for the member. When the process ends, its machine c
 ones, and the others may end the lease at once. If the machine or the network fails, or the process is slow or stopped,
 this does not happen, and the lease runs out instead.
 
-The others are wrong only if the network breaks the connection, and refuses the next one as if it were the machine. Even
-then etcd refuses the commits of the former leader, and switches refuse the rules of the former holder. But that member
-notices its loss only when it next renews its lease, or when the lease would have ended. Until then a former leader
-still answers calls, and claims switches that restart.
+The others are wrong only if the network breaks the connection and then, like a machine without the process, refuses a
+new one. Even then etcd refuses the commits of the former leader, and switches refuse the rules of the former holder.
+But that member notices its loss only when it next renews its lease, or when the lease would have ended. Until then a
+former leader still answers calls, and claims switches that restart.
 """
 
 from __future__ import annotations

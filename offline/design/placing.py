@@ -2,8 +2,8 @@
 
 The input is a model, its parallelism, and the order in which the parts of the parallelism fill the dimensions. The
 first part gets the first dimensions. The result is the bytes of each dimension by phase. A part fills the free places
-of a dimension and continues in the next dimension. Each of its groups is therefore a block of NPUs. Sizes that do not
-divide each other have no placement.
+of a dimension and continues in the next dimension. Each of its groups is therefore a block of NPUs. There is no
+placement if a part's remaining ranks neither divide the free places of a dimension nor are a multiple of them.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def placements(
 
 
 def _spans(order: Sequence[Part], sizes: Mapping[Part, int], shape: Shape) -> dict[Part, tuple[int, ...]]:
-    """Return the ranks of each part by dimension. Raises ``InvalidInput`` when sizes do not divide each other."""
+    """Return the ranks of each part by dimension. Raises ``InvalidInput`` when a part does not fit into a dimension."""
     places = list(shape.sizes)
     spans = {part: [1] * len(places) for part in MEGATRON}
     for part in order:

@@ -42,7 +42,7 @@ class Tradeoff:
     bound: float
     """Lower bound of time x cost for all bandwidths within the limits."""
     worth_of_total: float | None
-    """Decrease of time x cost per Gbit/s that is added to the total, to first order; None where it is unknown."""
+    """Decrease of the product time x cost per Gbit/s added to ``total_gbps``, to first order; None if it is unknown."""
 
     @property
     def product(self) -> float:
@@ -99,7 +99,7 @@ def best_product(question: Question) -> Tradeoff:
 
 
 def _worth_of_total(question: Question, best: Design) -> float | None:
-    """Return the decrease of time x cost per Gbit/s added to the total, or None where it is unknown.
+    """Return the decrease of the product time x cost per Gbit/s added to ``total_gbps``, or None if it is unknown.
 
     At the same cost the decrease is the cost times the total's price in seconds. At the least possible cost one more
     Gbit/s also raises the cost, by the amount that ``cheapest_more`` returns."""

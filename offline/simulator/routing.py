@@ -79,7 +79,7 @@ class Routing:
         return changed
 
     def fail_over(self, problem: Problem) -> set[FlowId]:
-        """Hash each flow that has lost a path to one of its remaining paths, as switches do; return these flows."""
+        """Hash each flow whose route is not in force to one of its intact paths, as switches do; return these flows."""
         lost = tuple(flow for flow in problem.flows if not self._is_in_force(problem, flow))
         if not lost:
             return set()

@@ -1,4 +1,6 @@
-"""Jobs that report their connections, on real switches: two on the same hosts, and one split without chosen ports."""
+"""Jobs that report their connections, on real switches.
+
+Two jobs run on the same hosts. The flows of another job are split over connections with arbitrary ports."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -104,7 +104,9 @@ class FakeController:
 
 @dataclass
 class Training:
-    """``Membership`` in which only the test runs rounds of calls, and each round advances the clock to the next one."""
+    """``Membership`` whose rounds of calls run only when the test calls ``round`` or ``go_on``.
+
+    After each round the clock stands at the time of the following round."""
 
     controller: FakeController
     spec: JobSpec = field(default_factory=spec)

@@ -31,7 +31,9 @@ from signalbox.jobs.collectives import virtual_links
 
 SECONDS = 75.0
 WARM_S = 25.0
-"""Seconds until the plan is in force and the bytes of the jobs are confirmed."""
+"""Seconds that the jobs train before the other traffic begins.
+
+By then the plan is in force, and counters have confirmed the announced bytes."""
 SAMPLE_S = 0.5
 COUNTERS_S = 2.0
 """Seconds between two polls of the controller."""

@@ -42,11 +42,11 @@ from controller.circuits.wiring.traffic import Order, Rings, Traffic
 BITS = 8
 """Bits per byte."""
 MOST_SPREAD = 1 << 22
-"""Largest product of pairs, interfaces and diameter for which the expected time is computed."""
+"""Largest product (pairs x interfaces x diameter) for which the expected time is computed."""
 _SERVERS_TRIED = 256 * 16
-"""Largest product of servers and interfaces for which circulant wirings are tried for every division."""
+"""Largest product (servers x interfaces) for which circulant wirings are tried for every division."""
 _DIVISIONS_TRIED = 1 << 14
-"""Largest product of servers and possible divisions for which all divisions among several ``Rings`` are tried."""
+"""Largest product (servers x possible divisions) for which all divisions among several ``Rings`` are tried."""
 
 Orders = tuple[tuple[Order, ...], ...]
 """Orders of the servers in the rings of one ``Rings``: for each of its interfaces, one order per group."""

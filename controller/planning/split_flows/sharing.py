@@ -24,11 +24,11 @@ _ROUNDS = 60
 _OFFERED = 2
 """Largest number of further paths that a flow is offered in one round."""
 _ATTEMPTS = 40
-"""Largest number of repetitions with more subflows than allowed."""
+"""Largest number of attempts in ``run``; in all but the first, flows begin with more subflows than they may have."""
 _MORE = (2, 1)
-"""Numbers of subflows beyond those allowed, in turn."""
+"""Additional subflows of each flow at the start of an attempt; the attempts use these numbers in turn."""
 _NOISE = 0.3
-"""Largest relative change of a price at random, so that repetitions differ."""
+"""Largest relative change of a price at random, so that attempts differ."""
 _STEEP = 6
 """Exponent of the load of a link that is its price before the first programme."""
 _HOT = 0.5
@@ -118,8 +118,8 @@ class _Sharing:
     def run(self, least: float, limits: PlanLimits) -> bool:
         """Lower the worst slowdown until it is ``least`` or the time is over; return whether it got smaller.
 
-        In repetitions, which start from the best shares, flows first have more subflows than they may have. Then they
-        keep the paths with the largest shares."""
+        Each further attempt starts from the best shares. In it, flows first have more subflows than they may have. Then
+        they keep the paths with the largest shares."""
         begin = worst = self._worst
         best = self._flow, self._path, self._share
         for attempt in range(_ATTEMPTS):

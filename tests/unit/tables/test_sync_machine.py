@@ -168,7 +168,7 @@ class Syncing(RuleBasedStateMachine):
 
     @initialize(first=rule_sets(), second=rule_sets())
     def begin(self, first: RuleSet, second: RuleSet) -> None:
-        """Connect the switches; most of the time they stay connected."""
+        """Connect the switches first, so that they are connected in most of the later steps."""
         self.desired = dict(zip(DPIDS, (first, second), strict=True))
         for dpid in DPIDS:
             self._connect(dpid)
