@@ -128,7 +128,9 @@ def test_commands_are_commands(page: Page) -> None:
 
 def is_command(span: str) -> bool:
     first, *rest = span.split()
-    return first in ("signalbox", "make", "sudo") or (bool(rest) and first.startswith((".venv/bin/", "scripts/")))
+    return first in ("signalbox", ".venv/bin/signalbox", "make", "sudo") or (
+        bool(rest) and first.startswith((".venv/bin/", "scripts/"))
+    )
 
 
 def command_problems(line: str) -> Iterator[str]:
