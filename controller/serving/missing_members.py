@@ -12,7 +12,7 @@ from controller.store.assignment import Holder
 from controller.store.members import NONE_MISSING, Members, MissingMembers
 
 OVERDUE_S = 30.0
-"""Seconds for which a member may be absent, for example for a restart, before it counts as missing."""
+"""Seconds for which a member may be absent, or a new process without a link, before the member counts as missing."""
 
 
 class MissingMembersWatch:
@@ -21,17 +21,21 @@ class MissingMembersWatch:
     def __init__(self, put: Callable[[MissingMembers], object]) -> None:
         self._put = put
         self._absent_at: dict[str, float] = {}
+        self._present_at: dict[Holder, float] = {}
         self._published = NONE_MISSING
 
     def look(self, members: Members, unlinked: Collection[Holder], now: float) -> None:
         """Tell the control loop which members are missing, if these have changed.
 
-        ``unlinked``: members that have had no link for too long."""
+        ``unlinked``: members that have had no link for too long. A process that has just appeared is given more time,
+        because its southbound may start slowly."""
+        present = (Holder(one.name, one.id) for one in members.all)
+        self._present_at = {one: self._present_at.get(one, now) for one in present}
         self._absent_at = {name: self._absent_at.get(name, now) for name in members.absent}
         overdue = (name for name, since in self._absent_at.items() if now >= since + OVERDUE_S)
         missing = MissingMembers(
             {name: members.absent[name] for name in overdue if name not in members.draining},
-            frozenset(one.name for one in unlinked),
+            frozenset(one.name for one, at in self._present_at.items() if one in unlinked and now >= at + OVERDUE_S),
         )
         if missing != self._published:
             self._published = missing

@@ -28,10 +28,21 @@ class Leader:
 def test_a_member_without_a_link_is_missing_until_it_is_linked() -> None:
     leader = Leader()
     leader.unlinked = {Holder("b", "B")}
-    assert leader.look(BOTH, 1.0) == [MissingMembers(unlinked=frozenset({"b"}))]
-    assert leader.look(BOTH, 2.0) == []
+    assert leader.look(BOTH, OVERDUE_S) == [MissingMembers(unlinked=frozenset({"b"}))]
+    assert leader.look(BOTH, 1.0 + OVERDUE_S) == []
     leader.unlinked.clear()
-    assert leader.look(BOTH, 3.0) == [MissingMembers()]
+    assert leader.look(BOTH, 2.0 + OVERDUE_S) == [MissingMembers()]
+
+
+def test_a_new_process_has_time_for_its_first_link() -> None:
+    leader = Leader()
+    leader.unlinked = {Holder("a", "A")}
+    assert leader.look(BOTH, OVERDUE_S - 1.0) == []
+    restarted = replace(BOTH, all=(replace(A, id="other"), B))
+    leader.unlinked = {Holder("a", "other")}
+    assert leader.look(restarted, OVERDUE_S) == []
+    assert leader.look(restarted, 2 * OVERDUE_S - 1.0) == []
+    assert leader.look(restarted, 2 * OVERDUE_S) == [MissingMembers(unlinked=frozenset({"a"}))]
 
 
 def test_an_absent_member_is_overdue_after_a_while_unless_it_drains() -> None:
