@@ -144,6 +144,9 @@ def import_saved(
     except ValueError as error:
         raise InvalidInput.of(called(file), f"cannot be imported: {error}. Nothing was changed") from None
     with closing(_store(config_file, state_dir)) as store:
+        if not store.claim():
+            what = f"another controller uses {store.where} (owner {store.owner()})"
+            raise InvalidInput.of("state", f"{what}; stop it, and any controller that stands by")
         before = store.load()
         if not replaces and _records(before):
             what = f"has {_size(before)} already. Nothing was changed. Export them, and import with --replace"

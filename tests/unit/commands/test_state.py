@@ -225,6 +225,7 @@ def test_a_state_is_replaced_when_asked_and_not_in_use(signalbox: Signalbox, exp
         before = running.load()
         refused = signalbox("state", "import", exported, "--state-dir", other, "--replace")
         assert (refused.status, "another controller uses" in refused.err) == (1, True)
+        assert refused.err.endswith("; stop it, and any controller that stands by\n")
     assert (before, secret_in(other, in_use=True)) == (saved("fourth"), secret)
     done = signalbox("state", "import", exported, "--state-dir", other, "--replace")
     assert " in place of 1 job and 0 other records; later epochs" in done.out
