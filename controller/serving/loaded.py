@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+import structlog
+
 from controller.api.files import ApiFiles, Certificates
 from controller.config import Config
 from controller.core.messages import NewSettings
@@ -22,9 +24,11 @@ from controller.serving.southbound_process import SouthboundProcess
 from controller.serving.validity import CertificatesInUse
 from controller.southbound.process_messages import NewFiles
 from controller.status import StatusBoard
-from controller.store.store import Store
+from controller.store.store import StateAway, Store
 from controller.tls import TlsContext
 from signalbox.errors import InvalidInput
+
+log = structlog.get_logger(__name__)
 
 Configure = Callable[[], None]
 
@@ -116,7 +120,12 @@ class Loaded:
         return partial(setattr, self, "declared", declared)
 
     def _check_saved(self, config: Config) -> TakeOver:
-        """Check that this controller could start with the saved state, unless it is about to read the state anyway."""
+        """Check that this controller could start with the saved state, unless it is about to read the state anyway.
+
+        While etcd does not answer, this is not checked: the controller checks it when it can read the state."""
         if self._waits_for and not self._waits_for.is_claimed:
-            preflight.check_saved(config)
+            try:
+                preflight.check_saved(config)
+            except StateAway as away:
+                log.warning("the saved jobs were not checked against the new settings", why=str(away))
         return lambda: None

@@ -1,6 +1,7 @@
 """Settings that a reload applies, even while a controller waits, and settings that need a restart."""
 
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from controller.jobs.messages import Registration, SavedState
 from controller.serving.loaded import Loaded
 from controller.serving.reload import Prepare, Reload
 from controller.status import StatusBoard
-from controller.store.configured import NothingSaved
+from controller.store.configured import NothingSaved, store_of
 from controller.store.records import changes
 from controller.store.sqlite_store import SqliteStore
 from signalbox.errors import FieldProblem, InvalidInput
@@ -190,6 +191,16 @@ def test_who_waits_says_that_it_could_not_take_what_is_saved_by_now(tmp_path: Pa
         with pytest.raises(InvalidInput, match=r"jobs\.max_virtual_links 1"):
             reload(loaded, config)
     active.close()
+
+
+def test_who_waits_for_etcd_reloads_although_the_saved_jobs_cannot_be_read() -> None:
+    config = Config.model_validate({"store": "etcd://127.0.0.1:1"})
+    loaded = Loaded(config, StatusBoard())
+    with closing(store_of(config)) as store, loaded.waiting(store), capture_logs() as logged:
+        reload(loaded, config)
+    (line,) = logged
+    assert line["event"] == "the saved jobs were not checked against the new settings"
+    assert line["why"].startswith("store: etcd at 127.0.0.1:1, below /signalbox/: ")
 
 
 def test_settings_that_change_reach_the_control_loop_whenever_it_begins() -> None:
