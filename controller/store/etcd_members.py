@@ -33,7 +33,7 @@ from controller.store.etcd_operations import Operations, delete, key, put
 from controller.store.etcd_v3 import etcd_pb2 as pb
 from controller.store.members import NO_MEMBERS, Member, Members
 from controller.store.sign_of_life import SignOfLife, Watch
-from signalbox.errors import Conflict, InvalidInput, Unavailable, cut
+from signalbox.errors import NO_SUCH_NAME, Conflict, InvalidInput, Unavailable, cut
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log, period_s=60)
@@ -157,7 +157,8 @@ class EtcdMembership:
         members = self._newest
         names = {*(member.name for member in members.all), *members.absent}
         if name not in names | members.draining:
-            raise InvalidInput.of("name", f"there is no member '{cut(name)}'; members are {', '.join(sorted(names))}")
+            what = f"there is no member '{cut(name)}'; members are {', '.join(sorted(names))}"
+            raise InvalidInput.of("name", what, NO_SUCH_NAME)
 
     def _change(self, operations: Operations) -> None:
         """Carry out the operations. Raises ``Unavailable``."""
@@ -165,9 +166,7 @@ class EtcdMembership:
             reply = self._etcd.transaction([self._fence], operations)
         except EtcdError as error:
             effect = "may not be" if error.is_late else "is not"
-            what = (
-                f"the change cannot be saved ({error}), so it {effect} in effect; repeat it once etcd accepts changes"
-            )
+            what = f"the change cannot be saved ({error}), so it {effect} in effect; try again later"
             raise Unavailable(what, self._lease_s) from None
         if not reply.succeeded:
             raise Unavailable("another controller has claimed the state", 0.0)

@@ -28,6 +28,7 @@ from controller.store.etcd_store import EtcdStore
 from controller.store.members import Member
 from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
 from signalbox.client import Client
+from signalbox.commands.exit_status import ExitStatus, exit_status
 from signalbox.errors import Conflict, InvalidInput, SignalboxError, Unavailable
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.command_line import Signalbox
@@ -161,8 +162,9 @@ def test_an_absent_member_is_known_until_it_is_forgotten(etcd: EtcdProcess, pref
         read = leader.newest.began
         until(lambda: leader.newest.began > read)
         assert leader.newest.absent.keys() == {"c"}
-        with pytest.raises(InvalidInput, match="there is no member 'b'; members are a, c"):
+        with pytest.raises(InvalidInput, match="there is no member 'b'; members are a, c") as refused:
             leader.forget("b")
+        assert exit_status(refused.value) is ExitStatus.NOT_FOUND
     store.close()
 
 
@@ -202,12 +204,12 @@ def test_the_lease_of_a_member_that_etcd_does_not_answer_ends(tmp_path: Path, pr
         until(only.is_live)
         etcd.signal(signal.SIGSTOP)
         until(lambda: not only.is_live())
-        with pytest.raises(Unavailable, match=r"cannot be saved .*, so it may not be in effect; repeat it"):
+        with pytest.raises(Unavailable, match=r"cannot be saved .*, so it may not be in effect; try again later"):
             only.drain("a", drains=False)
         etcd.signal(signal.SIGCONT)
         until(lambda: only.is_live() and only.own in only.newest.all)  # etcd may have ended the lease before
         etcd.kill()
-        with pytest.raises(Unavailable, match=r"cannot be saved .*, so it is not in effect; repeat it"):
+        with pytest.raises(Unavailable, match=r"cannot be saved .*, so it is not in effect; try again later"):
             only.drain("a", drains=False)
 
 

@@ -34,7 +34,7 @@ class ExitStatus(IntEnum):
     NOT_CHECKABLE = 4
     """Partly verified: some slowdowns have no proof in the file, only the claim of a solver."""
     NOT_FOUND = 5
-    """No such job, part, alarm or silence; or the part is down, or the job has ended."""
+    """No such job, part, member, alarm or silence; or the part is down, or the job has ended."""
     NOT_ALLOWED = 6
     """Refused for good: no valid token or certificate, a wrong role, host or lease token."""
     NO_ANSWER = 7
