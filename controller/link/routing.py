@@ -134,10 +134,11 @@ class Router:
         self._stages: dict[int, _Stage] = {}
         self._learning = PollLearning(frozenset())
         self._in_reach: dict[End, SwitchesInReach] = {}
+        self._taken: set[tuple[Dpid, str]] = set()
         self.refused: Counter[str] = Counter()
         """Number of claims and writes that switches have refused because of another master, by ``End.member``."""
         self.changed: Callable[[], None] = lambda: None
-        """Function that a thread calls when ``in_reach`` has changed. It must not wait."""
+        """Function that a thread calls when ``in_reach`` or ``taken`` has changed. It must not wait."""
 
     @property
     def holders(self) -> dict[Dpid, str]:
@@ -150,6 +151,14 @@ class Router:
         """Latest report of each linked member about its connections, by ``End.member``."""
         with self._lock:
             return {end.member: report for end, report in self._in_reach.items()}
+
+    @property
+    def taken(self) -> frozenset[tuple[Dpid, str]]:
+        """Switches that have another master than the linked member that is named, as in ``End.member``.
+
+        Switches whose generation id is larger than any controller's are left out."""
+        with self._lock:
+            return frozenset(self._taken)
 
     # ---- commands
 
@@ -215,6 +224,7 @@ class Router:
         with self._lock:
             self._ends.pop(end, None)
             self._in_reach.pop(end, None)
+            self._taken = {(dpid, member) for dpid, member in self._taken if member != end.member}
             self.changed()
             for dpid in [dpid for dpid, holder in self._holders.items() if holder is end]:
                 self._release(dpid, SwitchLeft(dpid))
@@ -256,6 +266,7 @@ class Router:
         """Yield the messages to pass to the control loop in place of this one."""
         if isinstance(message, MastershipLost) and message.refused:
             self.refused[end.member] += 1
+        self._note_taken(end, message)
         match message:
             case SwitchConnected(dpid, name, ports, generation) | SwitchMoved(dpid, name, ports, generation):
                 if generation < self._generations.get(dpid, 0):
@@ -316,6 +327,14 @@ class Router:
                 yield message
             case _:
                 yield message
+
+    def _note_taken(self, end: End, message: FromSwitches) -> None:
+        match message:
+            case MastershipLost(dpid, _, 0):
+                self._taken.add((dpid, end.member))
+                self.changed()
+            case MastershipLost(dpid) | SwitchConnected(dpid) | SwitchMoved(dpid) | SwitchLeft(dpid):
+                self._taken.discard((dpid, end.member))
 
     def _release(self, dpid: Dpid, message: SwitchLeft | MastershipLost) -> None:
         """Delay the message about the loss of a switch, so that another southbound may become its holder before."""

@@ -2,6 +2,9 @@
 
 In: the members that are alive or draining, and the switches to which each is connected. Out: assignments in etcd, which
 every member reads (``store.etcd_assignments``). After a failed write, the assignment is computed and written again.
+
+A holder whose switch has been taken, by a controller that is no member, gets the switch again with a larger generation
+id. The clock gives the base of this id, as at the start of a leader.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from controller.fabric.topology import Dpid
 from controller.log_limit import LimitedLog
 from controller.store.assignment import MOST_MOVES, Holder, Site, assign
 from controller.store.members import Member, Members
+from controller.store.store import epoch_at
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
@@ -33,6 +37,8 @@ AWAY_S = 2.0
 """Seconds beyond a lease in which a member may link to the leader again before its switches get other holders."""
 BACK_S = 2.0
 """Seconds in which a restarted switch, which all members have lost, may connect to its holder again."""
+TAKEN_S = 60.0
+"""Shortest time in seconds between two assignments of a switch to the same holder, because it was taken."""
 SAME_S = 2 * LOOK_S
 """Seconds within which all members report that they have lost a restarted switch."""
 
@@ -120,7 +126,8 @@ class Assigning:
 
     ``reach``: returns the connections that members report. ``base``: see ``EtcdAssignments.write``. ``lease_s``:
     duration of a member's lease in seconds. ``watch``: called at each check with the members, those without a link
-    (``Connections.unlinked``), and the time."""
+    (``Connections.unlinked``), and the time. ``taken``: returns switches, each with a member that reports that another
+    controller is the master."""
 
     def __init__(
         self,
@@ -131,6 +138,7 @@ class Assigning:
         lease_s: float,
         racks: Mapping[Dpid, str],
         watch: Callable[[Members, Collection[Holder], float], None] = lambda *_: None,
+        taken: Callable[[], Collection[tuple[Dpid, Holder]]] = tuple,
     ) -> None:
         self._assignments = assignments
         self._members = members
@@ -138,6 +146,9 @@ class Assigning:
         self._base = base
         self._racks = racks
         self._watch = watch
+        self._taken = taken
+        self._taken_until: dict[Dpid, float] = {}
+        """Time from which a taken switch may be assigned to its holder once more."""
         self._connections = Connections(lease_s + AWAY_S, lease_s / 2, time.monotonic())
         self._moves_at = 0.0
         self._settled: Site | None = None
@@ -178,6 +189,7 @@ class Assigning:
         holders = self._assignments.holders()
         live = self._connections.living(_holders(members.linkable()), reach, members.began, now)
         connected = self._connections.connected(reach, holders, now)
+        self._assign_taken(holders, now)
         site = Site(live, connected, holders, members.draining, self._racks)
         if site == self._settled:
             return
@@ -188,6 +200,15 @@ class Assigning:
             log.info("switches assigned", count=len(changes))
         elif now >= self._moves_at:
             self._settled = site
+
+    def _assign_taken(self, holders: Mapping[Dpid, Holder], now: float) -> None:
+        """Assign each taken switch to its holder again, so that the holder claims it with a larger generation id."""
+        for dpid, member in self._taken():
+            if holders.get(dpid) != member or now < self._taken_until.get(dpid, -inf):
+                continue
+            self._assignments.write(max(self._base, epoch_at(time.time())), {dpid: member})
+            self._taken_until[dpid] = now + TAKEN_S
+            limited_log.warning("switch was taken by another controller; its holder claims it again", dpid=f"{dpid:#x}")
 
 
 def _holders(members: Iterable[Member]) -> list[Holder]:

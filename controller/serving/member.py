@@ -92,11 +92,12 @@ class Member:
         end.begin()
         self.board.holders = partial(_holders, router)
         self.board.assigned = self.assignments.holders
-        reach = partial(_members_in_reach, router)
+        reach, taken = partial(_members_in_reach, router), partial(_taken, router)
         newest, lease_s = (lambda: self.membership.newest), self.config.etcd.lease_s
         self.board.refused_members = router.refused
         watch = MissingMembersWatch(begun.put)
-        with Assigning(self.assignments, newest, reach, self.base(), lease_s, begun.racks, watch.look) as assigning:
+        inputs = newest, reach, self.base(), lease_s, begun.racks, watch.look, taken
+        with Assigning(self.assignments, *inputs) as assigning:
             router.changed = self.membership.changed = assigning.look
             try:
                 on_ready()
@@ -155,3 +156,7 @@ def _holders(router: Router) -> dict[Dpid, Holder]:
 
 def _members_in_reach(router: Router) -> Reach:
     return {_holder_of(member): report for member, report in router.in_reach.items()}
+
+
+def _taken(router: Router) -> list[tuple[Dpid, Holder]]:
+    return [(dpid, _holder_of(member)) for dpid, member in router.taken]

@@ -1,8 +1,8 @@
 """Assignments in etcd: which member is the holder of each switch, with the generation id of its claim.
 
 Each switch has a key in etcd, below ``assign/`` of the prefix, with its dpid. The value names the holder and the base
-of generation ids. The generation id is the base plus the revision of the key's last change, so it grows with each new
-holder. Only the leader writes, and every write requires that the leader still has the claim of the state.
+of generation ids, which never falls. The generation id is the base plus the revision of the key's last change, so it
+grows with each change. Only the leader writes, and every write requires that it still has the claim of the state.
 
 One thread watches the keys. Because a watch may be late, another thread reads all keys: every minute, after the watch
 has failed, and when a switch waits to be claimed (``southbound.holding``).
@@ -150,18 +150,21 @@ class EtcdAssignments:
     def write(self, base: int, changes: Mapping[Dpid, Holder | None]) -> None:
         """Write new holders; None removes the assignment of a switch. Raises ``EtcdError``.
 
-        ``base``: number below the generation ids (``EtcdStore.base``). If the call fails, a part of the changes may
-        have been written."""
+        ``base``: number below the generation ids (``EtcdStore.base``); a key with a larger base keeps it. If the call
+        fails, a part of the changes may have been written."""
         changed = sorted(changes.items())
         for first in range(0, len(changed), MOST_RECORDS):
             self._write(base, changed[first : first + MOST_RECORDS])
 
     def _write(self, base: int, changes: Iterable[tuple[Dpid, Holder | None]]) -> None:
-        compare, operations = [self._fence], []
+        compare, operations, bases = [self._fence], [], dict[Dpid, int]()
         for dpid, holder in changes:
             before = self._assigned.get(dpid)
+            bases[dpid] = max(base, before.generation - before.revision if before else 0)
             compare.append(was_changed(self._key(dpid), before.revision if before else 0))
-            value = _Value(name=holder.name, id=holder.id, base=base).model_dump_json().encode() if holder else b""
+            value = (
+                _Value(name=holder.name, id=holder.id, base=bases[dpid]).model_dump_json().encode() if holder else b""
+            )
             operations.append(put(self._key(dpid), value) if holder else delete(self._key(dpid)))
         known = self._revision
         self._refuse_restored(known, known)
@@ -171,7 +174,7 @@ class EtcdAssignments:
             self._wanted.set()
             raise EtcdError("the claim of the state has ended, or an assignment has changed meanwhile", None)
         revision = reply.header.revision
-        found = {dpid: Assigned(one, base + revision, revision) if one else None for dpid, one in changes}
+        found = {dpid: Assigned(one, bases[dpid] + revision, revision) if one else None for dpid, one in changes}
         self._take(found, revision)
 
     def _key(self, dpid: Dpid) -> bytes:

@@ -201,6 +201,21 @@ def test_a_controller_that_is_outbid_by_one_steps_down_and_does_not_outbid(fence
     assert fenced.priorities() == {10, 12}
 
 
+@pytest.mark.parametrize("more", [0, 7])
+def test_a_holder_takes_a_switch_back_from_a_stranger_once_it_is_assigned_anew(fenced: Fenced, more: int) -> None:
+    holder, stranger = fenced.controller(EPOCH), fenced.raw()
+    connected(holder)
+    assert stranger.claims(EPOCH + more) == GRANTED
+    lost(holder)
+    fenced.install(holder, 10)
+    assert (stranger.writes(11), fenced.priorities()) == (GRANTED, {11})
+    since = len(holder.received)
+    holder.assign(DPID, EPOCH + more + 1)
+    connected(holder, since)
+    fenced.install(holder, 12)
+    assert (stranger.writes(13), fenced.priorities()) == (IS_SLAVE, {11, 12})
+
+
 def test_a_deposed_controller_writes_nothing_and_never_wins_the_switch_back(fenced: Fenced) -> None:
     old = fenced.controller(EPOCH)
     connected(old)

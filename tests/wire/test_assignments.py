@@ -49,6 +49,11 @@ def test_each_later_holder_of_a_switch_has_a_larger_generation_id(etcd: EtcdProc
             assert leader.generation(LEAF) == (newest.generation if holder == A else None)
             assert other.generation(LEAF) == (newest.generation if holder == B else None)
             generations.append(newest.generation)
+        leader.write(store.base + 1000, {LEAF: A})
+        generations.append(leader.newest[LEAF].generation)
+        leader.write(store.base, {LEAF: A})
+        newest = leader.newest[LEAF]
+        generations.append(newest.generation)
         assert generations == sorted(set(generations))
         assert store.base < generations[0] < 1 << 63
         assert [leader.is_assigned(A, LEAF, newest.generation + more) for more in (-1, 0, 1)] == [True, True, False]

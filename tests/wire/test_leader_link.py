@@ -45,6 +45,7 @@ from tests.support.wire.secured import Secured
 A, B = Dpid(1), Dpid(2)
 NO_CHANGE, EQUAL, MASTER, SLAVE, NO_GENERATION = 0, 1, 2, 3, (1 << 64) - 1
 BARRIER_REQUEST, BARRIER_REPLY, ROLE_REQUEST, ROLE_REPLY, METER_MOD, FLOW = 20, 21, 24, 25, 29, 1
+EXPERIMENTER, ONF, ROLE_STATUS = 4, 0x4F4E_4600, 1911
 GRACE_S = 600.0
 SILENT_S = 30.0
 PLAIN = Certificates("members", None)
@@ -271,6 +272,30 @@ def test_a_switch_is_controlled_through_a_follower_and_handed_over(tmp_path: Pat
     at_c.close()
     leader.hears(SwitchLeft(A))
     assert leader.kinds(SwitchConnected, SwitchLeft) == [SwitchConnected, SwitchLeft]
+
+
+def test_a_switch_that_a_stranger_has_taken_is_claimed_anew_and_controlled_again(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """An OpenFlow connection that nobody assigned claims the switch with the generation id of its holder."""
+    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+    (b,) = started(stack, leader, "b")
+    switch = Switch(A)
+    at_b = stack.enter_context(closing(switch.connect(b.port)))
+    b.holding.set(A, 5)
+    switch.becomes(at_b, MASTER)
+    leader.hears(SwitchConnected)
+    at_b.send(EXPERIMENTER, struct.pack("!IIIB3xQ", ONF, ROLE_STATUS, SLAVE, 0, 5))
+    until(lambda: leader.router.taken == {(A, "b/b")}, "the report that the switch was taken")
+    leader.router.send([InstallStage(3, Stage("install", {A: MODS}))])
+    leader.hears(StageDone(3, {A: SwitchResult(timed_out=True)}))
+    b.holding.set(A, 6)
+    switch.becomes(at_b, MASTER)
+    leader.hears(SwitchMoved)
+    assert leader.router.taken == set()
+    leader.router.send([InstallStage(4, Stage("install", {A: MODS}))])
+    confirm(at_b)
+    leader.hears(StageDone(4, {A: SwitchResult()}))
 
 
 def test_a_link_that_was_broken_is_made_again_and_the_switches_never_left(tmp_path: Path, stack: ExitStack) -> None:

@@ -280,6 +280,7 @@ def test_a_generation_id_that_is_ahead_is_reported_although_the_loss_is_known(lo
     assert one.says(MastershipLost(A, "a"), MastershipLost(A, "a", 5)) == []
     assert loop.router.holders == {}
     assert two.says(MastershipLost(A, "a")) == []
+    assert loop.router.taken == {(A, two.member)}
     assert loop.wait(LEFT_S) == [MastershipLost(A, "a", 5)]
     assert loop.router.refused == {one.member: 2, two.member: 1}
 
@@ -291,6 +292,19 @@ def test_a_refusal_that_a_southbound_repeats_after_a_break_counts_once(loop: Loo
     loop.router.add(one)
     one.says(MastershipLost(A, "a", refused=False))
     assert loop.router.refused == {one.member: 1}
+
+
+@pytest.mark.parametrize("end", [SwitchConnected(A, "a", (), 2), SwitchLeft(A), SwitchLeft(A, released=True), None])
+def test_a_switch_counts_as_taken_until_its_holder_claims_or_leaves_it(loop: Loop, end: Any) -> None:
+    one, two = Southbound(loop, A), Southbound(loop)
+    one.says(MastershipLost(A, "a"))
+    two.says(SwitchLeft(A, released=True))
+    assert loop.router.taken == {(A, one.member)}
+    if end:
+        one.says(end)
+    else:
+        loop.router.remove(one)
+    assert loop.router.taken == set()
 
 
 def test_a_switch_that_its_holder_claims_anew_keeps_its_links(loop: Loop) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from controller.fabric.messages import SwitchesInReach
 from controller.fabric.topology import Dpid
-from controller.serving.assigning import AWAY_S, BACK_S, LOOK_S, MOVES_S, SAME_S, Assigning, Connections, Reach
+from controller.serving.assigning import AWAY_S, BACK_S, LOOK_S, MOVES_S, SAME_S, TAKEN_S, Assigning, Connections, Reach
 from controller.store.assignment import MOST_MOVES, Holder
 from controller.store.members import Member, Members
 
@@ -26,16 +26,17 @@ class Stored:
         self.fails = False
         self.assigned: dict[Dpid, Holder] = {}
         self.writes: list[Mapping[Dpid, Holder | None]] = []
+        self.bases: list[int] = []
 
     def holders(self) -> dict[Dpid, Holder]:
         return dict(self.assigned)
 
     def write(self, base: int, changes: Mapping[Dpid, Holder | None]) -> None:
-        assert base == 7
         if self.fails:
             self.fails = False
             raise RuntimeError("etcd does not answer")
         self.writes.append(changes)
+        self.bases.append(base)
         self.assigned |= {dpid: holder for dpid, holder in changes.items() if holder}
 
 
@@ -49,7 +50,10 @@ class Leader:
         self.far: Collection[Holder] = ()
         """Members whose version this leader, which is the first member, cannot link."""
         self.reach: Reach = {}
-        self.assigning = Assigning(self.stored, self.members, lambda: self.reach, 7, LEASE_S, {})
+        self.taken: Collection[tuple[Dpid, Holder]] = ()
+        self.assigning = Assigning(
+            self.stored, self.members, lambda: self.reach, 7, LEASE_S, {}, taken=lambda: self.taken
+        )
         self.now = self.assigning._connections.began
         self.read_at = self.now
         """Time of the latest reading of etcd."""
@@ -87,6 +91,24 @@ def test_switches_are_assigned_at_once_and_no_write_follows_when_nothing_changes
     writes = len(leader.stored.writes)
     leader.after(60.0)
     assert len(leader.stored.writes) == writes <= 2
+    assert set(leader.stored.bases) == {7}
+
+
+def test_a_taken_switch_is_assigned_to_its_holder_again_with_a_larger_base_but_not_often() -> None:
+    leader = Leader(A, B)
+    leader.reach = everywhere(3, A, B)
+    leader.stored.assigned = {Dpid(0): A, ONE: A, TWO: B}
+    leader.after(LOOK_S)
+    leader.stored.writes.clear()
+    leader.taken = [(ONE, A), (TWO, A)]  # A is a former holder of the second one
+    leader.after(TAKEN_S)
+    assert leader.stored.writes == [{ONE: A}]
+    leader.after(LOOK_S)
+    assert leader.stored.writes == [{ONE: A}, {ONE: A}]
+    assert min(leader.stored.bases[-2:]) > 1 << 50
+    leader.taken = []
+    leader.after(2 * TAKEN_S)
+    assert len(leader.stored.writes) == 2
 
 
 def test_a_member_that_joins_gets_few_switches_at_a_time() -> None:
