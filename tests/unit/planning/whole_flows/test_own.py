@@ -60,8 +60,8 @@ def test_there_is_no_search_where_nothing_collides_and_none_for_split_flows() ->
 def test_slowdowns_stay_and_own_slowdowns_never_grow(problem: Problem) -> None:
     problem = pinned(problem, planned(problem).routes)
     running, found = of_running(problem)
-    if found:
-        assert not is_less(running.vector, found.vector)
-        assert not is_less(sorted_slowdowns(running.own_slowdown), sorted_slowdowns(found.own_slowdown))
-        for job, slowdown in running.job_slowdown.items():
-            assert found.job_slowdown[job] <= slowdown * (1 + SLOWDOWN_TOLERANCE)
+    after = found or running
+    assert not is_less(running.vector, after.vector)
+    assert not is_less(sorted_slowdowns(running.own_slowdown), sorted_slowdowns(after.own_slowdown))
+    for job, slowdown in running.job_slowdown.items():
+        assert after.job_slowdown[job] <= slowdown * (1 + SLOWDOWN_TOLERANCE)
