@@ -58,7 +58,7 @@ test-os-ken: libraries  ## Everything that speaks OpenFlow once more, on os-ken 
 	@SIGNALBOX_OPENFLOW=os_ken $(PY) -m pytest tests/unit/southbound tests/wire -m 'not long' -n auto --dist loadfile
 	@SIGNALBOX_OPENFLOW=os_ken $(LABS) -m 'not long'
 
-test-real: libraries  ## What takes too long for `make test`: long tests, every fault, and runs that end the demo and the lab at 20 instants (root)
+test-real: libraries  ## What takes too long for `make test`: long tests, every fault, and runs that interrupt the demo and the lab at 20 instants (root)
 	@$(LABS) -m long
 	@$(PY) -m pytest tests/unit tests/wire -m long -n auto --dist loadfile
 	@$(PY) -m benchmarks interrupts

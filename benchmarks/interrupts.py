@@ -235,7 +235,9 @@ def instants(count: int, start_s: float, last_s: float) -> list[float]:
 def main(
     count: Annotated[int, typer.Option("--instants", min=2, help="Number of instants for each program.")] = 20,
     only: Annotated[str, typer.Option(help=f"Programs to run, from {', '.join(PROGRAMS)}.")] = ",".join(PROGRAMS),
-    part: Annotated[str, typer.Option(help="Range of the instants to run, such as 0:5.")] = ":",
+    part: Annotated[
+        str, typer.Option(help="Slice of the list of instants: 0:5 runs the first five; all by default.")
+    ] = ":",
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench"),
     as_json: AsJson = False,
 ) -> None:

@@ -189,8 +189,10 @@ def _sample(controller: ControllerProcess, load: Load, seconds: float) -> Sample
 
 
 def main(
-    cycles: Annotated[int, typer.Option(min=PARTS, help="Jobs to register, update and end.")] = 50_000,
-    renewals: Annotated[int, typer.Option(min=0, help="Renewals of leases, evenly over the cycles.")] = 1_000_000,
+    cycles: Annotated[int, typer.Option(min=PARTS, help="Number of jobs to register, update and end.")] = 50_000,
+    renewals: Annotated[
+        int, typer.Option(min=0, help="Number of renewals of leases, spread evenly over the cycles.")
+    ] = 1_000_000,
     calls_per_s: Annotated[
         float, typer.Option(min=1, help="Largest number of calls per second, all clients together.")
     ] = 500.0,

@@ -181,7 +181,7 @@ def main(
     ],
     schemes: Annotated[str, typer.Option(help="Names of schemes, separated by ';'.")] = ";".join(TRIALS),
     failed: Annotated[str, typer.Option(help="Numbers of failed spines.")] = ",".join(map(str, FAILED)),
-    iterations: Annotated[int, typer.Option(min=1, help="Iterations of every job.")] = ITERATIONS,
+    iterations: Annotated[int, typer.Option(min=1, help="Number of iterations of every job.")] = ITERATIONS,
     as_json: AsJson = False,
 ) -> None:
     """Train every workload under every scheme, with every number of failed spines."""

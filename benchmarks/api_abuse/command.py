@@ -301,13 +301,13 @@ def summed(lines: list[dict[str, Any]], key: str) -> dict[str, int]:
 
 
 def main(
-    idle: Annotated[int, typer.Option(help="Connections without a call; half of them send nothing at all.")] = 10_000,
-    half_open: Annotated[int, typer.Option(help="Calls that send no request.")] = 5_000,
-    watchers: Annotated[int, typer.Option(help="Watchers that never read.")] = 500,
+    idle: Annotated[int, typer.Option(help="Number of connections without a call; half send nothing at all.")] = 10_000,
+    half_open: Annotated[int, typer.Option(help="Number of calls that send no request.")] = 5_000,
+    watchers: Annotated[int, typer.Option(help="Number of watchers that never read.")] = 500,
     inflated: Annotated[
-        int, typer.Option(help="Connections that send header fields of 16 MB, compressed to 8 kB.")
+        int, typer.Option(help="Number of connections that send header fields of 16 MB, compressed to 8 kB.")
     ] = 0,
-    per_s: Annotated[float, typer.Option(help="Connections that the attackers open, per second.")] = 400.0,
+    per_s: Annotated[float, typer.Option(help="Number of connections per second that the attackers open.")] = 400.0,
     seconds: Annotated[float, typer.Option(help="Seconds for which calls are timed during the attack.")] = 30.0,
     as_json: AsJson = False,
 ) -> None:

@@ -45,7 +45,9 @@ def main(
     settled_s: Annotated[
         float, typer.Option(min=0, metavar="S", help="Seconds to watch rules after a restart.")
     ] = 25.0,
-    cuts: Annotated[int, typer.Option(min=1, help="Cables to cut, one after the other; fewer on small fabrics.")] = 100,
+    cuts: Annotated[
+        int, typer.Option(min=1, help="Number of cables to cut, one after the other; fewer on small fabrics.")
+    ] = 100,
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of the workload and the cables to cut.")
     ] = 1,

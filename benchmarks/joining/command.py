@@ -210,10 +210,10 @@ def main(
     announced: Annotated[
         list[Announced] | None, typer.Option(help="Announcement of a planned round; all by default.")
     ] = None,
-    draws: Annotated[int, typer.Option(min=1, help="Draws of ECMP's hash.")] = 20,
+    draws: Annotated[int, typer.Option(min=1, help="Number of draws of ECMP's hash.")] = 20,
     draw_iterations: Annotated[int, typer.Option(min=1, help="Smallest number of iterations per draw and job.")] = 2,
     iterations: Annotated[int, typer.Option(min=1, help="Smallest number of iterations per job in other windows.")] = 5,
-    repeat: Annotated[int, typer.Option(min=1, help="Repetitions of a scenario.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Number of repetitions of a scenario.")] = 1,
     seconds: Annotated[float | None, typer.Option(min=1, help="Length of a scenario in each mode.")] = None,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/joining"),
     as_json: AsJson = False,

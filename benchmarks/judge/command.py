@@ -71,7 +71,9 @@ def main(
     first: Annotated[int, typer.Option(min=0, metavar="SEED", help="First seed.")] = 0,
     seconds: Within = math.inf,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
-    solve: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds for one question to HiGHS.")] = SOLVE_S,
+    solve: Annotated[
+        float, typer.Option(min=0.1, metavar="S", help="Time limit of one optimization by HiGHS, in seconds.")
+    ] = SOLVE_S,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File of verdicts; new ones are added.")] = Path(
         "out/bench/judge.jsonl"
     ),

@@ -279,7 +279,7 @@ def missed(alarms: Sequence[Right], found: Sequence[Wrong]) -> list[str]:
 
 def main(
     hours: Annotated[float, typer.Option(min=1, help="Virtual hours of right announcements, over all kinds.")] = 3000,
-    seed: Annotated[int, typer.Option(help="Number of the first generated job.")] = 0,
+    seed: Annotated[int, typer.Option(help="Index of the first generated job.")] = 0,
     recorded: Annotated[list[Path] | None, typer.Option(help="File of recorded polls of a right announcement.")] = None,
     as_json: AsJson = False,
 ) -> None:

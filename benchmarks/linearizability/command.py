@@ -118,9 +118,11 @@ def _checked(folder: Path, etcd: EtcdProcess, operations: int, seed: int) -> Che
 
 
 def main(
-    histories: Annotated[int, typer.Option(min=1, help="Histories, each with new controllers.")] = 20,
-    operations: Annotated[int, typer.Option(min=100, help="Calls of all clients in each history.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the first history; each further one adds one.")] = 1,
+    histories: Annotated[int, typer.Option(min=1, help="Number of histories, each with new controllers.")] = 20,
+    operations: Annotated[
+        int, typer.Option(min=100, help="Number of calls in each history, of all clients together.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the first history; each later history uses the next seed.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Call the members of a controller concurrently under faults: every history must be linearizable."""

@@ -419,7 +419,9 @@ def main(
         str,
         typer.Option(help=f"Kinds of failure, from {', '.join(ALL_KINDS)}; default: those without etcd."),
     ] = ",".join(KINDS),
-    members: Annotated[int, typer.Option(min=1, max=8, help="Controllers that divide the switches.")] = 1,
+    members: Annotated[
+        int, typer.Option(min=1, max=8, help="Number of controllers; each controls a part of the switches.")
+    ] = 1,
     away_s: Annotated[float, typer.Option(help="Seconds without etcd before a cable is cut.")] = 0.0,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/failures"),
     as_json: AsJson = False,

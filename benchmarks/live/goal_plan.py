@@ -257,7 +257,9 @@ def main(
     folder: Annotated[
         Path | None, typer.Option("--workloads", metavar="DIR", help="Job files of one published workload.")
     ] = None,
-    generated: Annotated[int, typer.Option(min=0, help="Jobs of the generated workload; 0 leaves it out.")] = 5,
+    generated: Annotated[
+        int, typer.Option(min=0, help="Number of jobs of the generated workload; 0 leaves it out.")
+    ] = 5,
     placement: Annotated[
         Placement, typer.Option(help="How generated jobs are placed on hosts.")
     ] = Placement.WHOLE_LEAF,

@@ -202,7 +202,7 @@ def _told(phase: Phase, streams: Mapping[Pair, Stream]) -> dict[str, Any]:
 
 def main(
     times: Annotated[int, typer.Option(min=1, help="Number of moves, each there and back.")] = 200,
-    modes: Annotated[int, typer.Option(min=0, help="Changes of the mode, each there and back.")] = 20,
+    modes: Annotated[int, typer.Option(min=0, help="Number of changes of the mode, each there and back.")] = 20,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/moves"),
     as_json: AsJson = False,
 ) -> None:

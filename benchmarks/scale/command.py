@@ -246,12 +246,14 @@ def running(
 def main(
     leaves: Annotated[int, typer.Option(min=2, help="Number of leaves.")] = 32,
     spines: Annotated[int, typer.Option(min=2, help="Number of spines.")] = 16,
-    hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Hosts on every leaf.")] = 16,
-    jobs: Annotated[int, typer.Option(min=1, help="Jobs, each with a ring of up to 16 hosts.")] = 32,
-    members: Annotated[int, typer.Option(min=1, help="Controllers that divide the switches.")] = 4,
+    hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Number of hosts on every leaf.")] = 16,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of jobs, each with a ring of up to 16 hosts.")] = 32,
+    members: Annotated[
+        int, typer.Option(min=1, help="Number of controllers; each controls a part of the switches.")
+    ] = 4,
     interval_s: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds between reads of counters.")] = 2.0,
     idle_s: Annotated[float, typer.Option(min=1, metavar="S", help="Seconds to measure CPU time, twice.")] = 20.0,
-    cuts: Annotated[int, typer.Option(min=1, help="Cables to cut, one after the other.")] = 10,
+    cuts: Annotated[int, typer.Option(min=1, help="Number of cables to cut, one after the other.")] = 10,
     take_over: Annotated[bool, typer.Option("--take-over", help="Kill the leader at the end.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed of jobs and cuts.")] = 1,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="File for the figures, in JSON.")] = None,

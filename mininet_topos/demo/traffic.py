@@ -40,7 +40,7 @@ AT_ONCE = 32
 app = typer.Typer(add_completion=False)
 
 Directory = Annotated[Path, typer.Option("--rendezvous", help="Directory that source and sink share.")]
-Name = Annotated[str, typer.Option(help="Name of the sink in that directory.")]
+Name = Annotated[str, typer.Option(help="Name of the sink; its address is in a file of this name in the directory.")]
 
 
 def send(connection: socket.socket, seconds: float) -> int:

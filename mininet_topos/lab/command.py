@@ -52,14 +52,20 @@ def add_to(app: typer.Typer) -> None:
 
 def lab(
     fabric: Annotated[LabKind, typer.Option(help="Topology.")] = LabKind.LEAF_SPINE,
-    leaves: Annotated[int | None, typer.Option(help="Leaf switches, 4 by default.")] = None,
-    spines: Annotated[int | None, typer.Option(help="Spine switches, 4 by default.")] = None,
-    hosts: Annotated[int | None, typer.Option(help="Hosts per leaf, 4 by default.")] = None,
-    cables: Annotated[int | None, typer.Option(help="Parallel cables per leaf-spine pair, 1 by default.")] = None,
-    k: Annotated[int | None, typer.Option("--k", help="Ports per switch of a fat-tree, 4 by default.")] = None,
-    servers: Annotated[int | None, typer.Option(help="Servers of a direct-connect fabric, 4 by default.")] = None,
+    leaves: Annotated[int | None, typer.Option(help="Number of leaf switches, 4 by default.")] = None,
+    spines: Annotated[int | None, typer.Option(help="Number of spine switches, 4 by default.")] = None,
+    hosts: Annotated[int | None, typer.Option(help="Number of hosts per leaf, 4 by default.")] = None,
+    cables: Annotated[
+        int | None, typer.Option(help="Number of parallel cables per leaf-spine pair, 1 by default.")
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", help="Number of ports per switch of a fat-tree, 4 by default.")
+    ] = None,
+    servers: Annotated[
+        int | None, typer.Option(help="Number of servers of a direct-connect fabric, 4 by default.")
+    ] = None,
     interfaces: Annotated[
-        int | None, typer.Option(help="Interfaces per server, with an optical switch for each; 2 by default.")
+        int | None, typer.Option(help="Number of interfaces per server, with an optical switch for each; 2 by default.")
     ] = None,
     graph: Annotated[
         Path | None,

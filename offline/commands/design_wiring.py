@@ -30,9 +30,10 @@ JobFiles = Annotated[
 
 def wiring(
     jobs: JobFiles,
-    servers: Annotated[int, typer.Option(min=2, max=MAX_ENDPOINTS, help="Servers of the fabric.")],
+    servers: Annotated[int, typer.Option(min=2, max=MAX_ENDPOINTS, help="Number of servers of the fabric.")],
     interfaces: Annotated[
-        int, typer.Option(min=1, max=MOST_INTERFACES, help="Interfaces of each server, one per optical switch.")
+        int,
+        typer.Option(min=1, max=MOST_INTERFACES, help="Number of interfaces of each server, one per optical switch."),
     ],
     gbps: Annotated[float, typer.Option(min=LEAST_GBPS, max=MOST_GBPS, help="Gbit/s of every interface.")],
     alternative_gbps: Annotated[

@@ -120,7 +120,7 @@ def simulate_command(
         typer.Option(metavar="NAME,…", help="Routing schemes to compare. May be repeated.", show_default="planned"),
     ] = None,
     iterations: Annotated[
-        int, typer.Option(min=1, help="Iterations of every job, after which the job ends.")
+        int, typer.Option(min=1, help="Number of iterations of every job, after which the job ends.")
     ] = _DEFAULTS.iterations,
     random_starts: Annotated[
         float | None,
@@ -224,14 +224,17 @@ def generate_workload(
             metavar="DIR", help="Directory for the files, created if missing; it may not hold files of other jobs."
         ),
     ],
-    leaves: Annotated[int, typer.Option(min=1, help="Leaves of the fabric.")],
-    spines: Annotated[int, typer.Option(min=1, help="Spines of the fabric; their numbers precede those of hosts.")],
-    hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Hosts on every leaf.")],
+    leaves: Annotated[int, typer.Option(min=1, help="Number of leaves of the fabric.")],
+    spines: Annotated[
+        int, typer.Option(min=1, help="Number of spines of the fabric; their numbers precede those of hosts.")
+    ],
+    hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Number of hosts on every leaf.")],
     jobs: Annotated[int, typer.Option(min=1, help="Number of jobs; each trains one of three published models.")] = 3,
-    ring_size: Annotated[int, typer.Option(min=2, help="Hosts per ring; fewer if the job does not fit.")] = 4,
+    ring_size: Annotated[int, typer.Option(min=2, help="Number of hosts per ring; fewer if the job does not fit.")] = 4,
     placement: Annotated[Placement, typer.Option(help="How jobs are placed on hosts.")] = Placement.WHOLE_LEAF,
     max_rings: Annotated[
-        int | None, typer.Option(min=1, help="Most rings per job, for small fabrics.", show_default="as in its model")
+        int | None,
+        typer.Option(min=1, help="Largest number of rings per job, for small fabrics.", show_default="as in its model"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of the workload.")] = 1,
 ) -> None:

@@ -267,8 +267,11 @@ def _call(
     ranks_of: Sequence[tuple[int, ...]],
 ) -> Call | None:
     member, n = call.member, call.member.size
-    if call.datatype >= len(_DATATYPE_BYTES) or not -1 <= call.root < n:
-        raise InvalidInput.of(f"a call of {member.where}", f"datatype {call.datatype} or root {call.root} is not known")
+    if call.datatype >= len(_DATATYPE_BYTES):
+        known = f"0 to {len(_DATATYPE_BYTES) - 1}"
+        raise InvalidInput.of(f"a call of {member.where}", f"datatype {call.datatype} is not one of {known}")
+    if not -1 <= call.root < n:
+        raise InvalidInput.of(f"a call of {member.where}", f"root {call.root} is not a rank from -1 to {n - 1}")
     size = call.elements * _DATATYPE_BYTES[call.datatype]
     number = number_of[member]
     ranks = ranks_of[number]
