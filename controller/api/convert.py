@@ -368,7 +368,7 @@ def member_messages(
     return present + absent
 
 
-def status_message(status: Status, now: float, unix_now: float, version: str) -> pb.GetStatusResponse:
+def status_message(status: Status, now: float, unix_now: float, version: str, leader: str = "") -> pb.GetStatusResponse:
     """Return the answer of ``GetStatus``. ``now`` is in monotonic seconds, ``unix_now`` in seconds since 1970."""
     oldest_first = sorted(status.alarms.values(), key=attrgetter("since"))
     unserved = status.unserved
@@ -377,6 +377,7 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         pb.GetStatusResponse,
         status,
         version=version,
+        leader=leader,
         switches=len(status.fabric.switches),
         switches_in_sync=sum(switch.in_sync for switch in status.switches.values()),
         links=len(status.fabric.links),

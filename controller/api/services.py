@@ -390,8 +390,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         caller = CALLER.get()
         status = replace(self._status, alarms=own_alarms(caller, self._status))
         if caller.role is Role.TENANT:
-            status = replace(status, drains={})
-        return convert.status_message(status, time.monotonic(), time.time(), VERSION)
+            return convert.status_message(replace(status, drains={}), time.monotonic(), time.time(), VERSION)
+        return convert.status_message(status, time.monotonic(), time.time(), VERSION, self._leader())
 
     async def Replan(self, _request: pb.ReplanRequest, _: Context) -> bytes:  # noqa: N802
         outcome: ReplanOutcome = await self._ask(Replan())
@@ -460,6 +460,11 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         if (membership := self._board.membership) is None:
             raise InvalidInput.of("name", "the state of this controller is not in etcd, so it has no members")
         return membership
+
+    def _leader(self) -> str:
+        """Return the leader's name; empty if there are no other members."""
+        members = self._board.membership.newest if self._board.membership else NO_MEMBERS
+        return members.leader.name if members.leader and len(members.all) + len(members.absent) > 1 else ""
 
     def _members(self) -> list[pb.Member]:
         membership = self._board.membership

@@ -420,6 +420,7 @@ def test_members_answer_for_a_leader_and_replace_it(
             token = client.register_job(ring("kept")).lease_token
         with members.client("c") as client:
             assert [job.spec.job_id for job in client.list_jobs()] == ["kept"]
+            assert client.get_status().leader == "a"
         rows = signalbox("members", "--address", members.by_name["c"].address).rows
         assert [row[:2] for row in rows[2:5]] == [["a", "leader"], ["b", "standby"], ["c", "standby"]]
 
@@ -433,6 +434,7 @@ def test_members_answer_for_a_leader_and_replace_it(
             with members.client(name) as client:
                 client.renew_lease("kept", token)
                 assert [job.spec.job_id for job in client.list_jobs()] == ["kept"]
+                assert client.get_status().leader in ("b", "c")
         assert members.metric("b", "signalbox_active") != members.metric("c", "signalbox_active")
         standby = next(name for name in "bc" if members.metric(name, "signalbox_active") == "0")
         assert members.by_name[standby].stop() == 0

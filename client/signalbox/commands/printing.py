@@ -195,6 +195,7 @@ def status(found: pb.GetStatusResponse) -> RenderableType:
     optical = found.optical_switches_down
     about = {
         "signalbox": found.version,
+        **({"leader": found.leader} if found.leader else {}),
         "mode": word(word_in(found, "mode")) + adopting,
         "switches": f"{_of_known(found.switches, found.known_switches)}, {found.switches_in_sync} in sync",
         **(

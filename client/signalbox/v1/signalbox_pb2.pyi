@@ -1276,7 +1276,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "mode", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains", "jobs_without_path", "jobs_unplanned", "known_switches", "known_links", "hosts_down", "optical_switches", "optical_switches_down", "jobs_unconfirmed")
+    __slots__ = ("version", "mode", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains", "jobs_without_path", "jobs_unplanned", "known_switches", "known_links", "hosts_down", "optical_switches", "optical_switches_down", "jobs_unconfirmed", "leader")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
@@ -1304,6 +1304,7 @@ class GetStatusResponse(_message.Message):
     OPTICAL_SWITCHES_FIELD_NUMBER: _ClassVar[int]
     OPTICAL_SWITCHES_DOWN_FIELD_NUMBER: _ClassVar[int]
     JOBS_UNCONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
     version: str
     mode: Mode
     switches: int
@@ -1331,7 +1332,8 @@ class GetStatusResponse(_message.Message):
     optical_switches: int
     optical_switches_down: int
     jobs_unconfirmed: int
-    def __init__(self, version: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., jobs_without_path: _Optional[int] = ..., jobs_unplanned: _Optional[int] = ..., known_switches: _Optional[int] = ..., known_links: _Optional[int] = ..., hosts_down: _Optional[int] = ..., optical_switches: _Optional[int] = ..., optical_switches_down: _Optional[int] = ..., jobs_unconfirmed: _Optional[int] = ...) -> None: ...
+    leader: str
+    def __init__(self, version: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., jobs_without_path: _Optional[int] = ..., jobs_unplanned: _Optional[int] = ..., known_switches: _Optional[int] = ..., known_links: _Optional[int] = ..., hosts_down: _Optional[int] = ..., optical_switches: _Optional[int] = ..., optical_switches_down: _Optional[int] = ..., jobs_unconfirmed: _Optional[int] = ..., leader: _Optional[str] = ...) -> None: ...
 
 class ForgetPartsRequest(_message.Message):
     __slots__ = ("names",)

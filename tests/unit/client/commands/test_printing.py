@@ -84,6 +84,11 @@ def test_the_status_counts_what_is_there_and_served_of_what_there_should_be() ->
     assert said in " ".join(text(printing.status(found)))
 
 
+def test_the_status_names_the_leader_of_several_members_and_of_no_single_controller() -> None:
+    assert "leader b" in text(printing.status(pb.GetStatusResponse(leader="b")))
+    assert not any("leader" in line for line in text(printing.status(pb.GetStatusResponse())))
+
+
 def test_the_fabric_lists_what_is_down_and_dropped_and_only_then() -> None:
     link = pb.Link(name="leaf1:2>spine1")
     part = pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf1:3>spine2", down_time=timestamp(1e9))
