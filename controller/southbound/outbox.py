@@ -1,7 +1,7 @@
-"""Outbox: commands from other threads, and from signal handlers, to the hub in the main thread.
+"""Outbox: passes commands from other threads, and from signal handlers, to the hub in the main thread.
 
-The module does not import the framework, because the outbox is needed before this slow import. In: commands, and the
-request to stop. Out: the commands, in the hub.
+The hub is the event loop of the OpenFlow framework. The module does not import the framework, because the import takes
+long, and the outbox must exist before it. In: commands, and the request to stop. Out: the commands, in the hub.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Southbound of a member in a process of its own: its main function, and the exchange with its parent.
 
-In: from the parent, packets of the control loop (``uplink``), answers about claims, and new files. Out: packets, and
-questions about claims. All code in the process runs in the hub. The process ends when its parent ends.
+In: the parent sends packets of the control loop (``uplink``), answers to questions, and new files. Out: the process
+sends packets, and asks whether it may claim a switch. All code in the process runs in the hub. The process ends when
+its parent ends.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ ALIVE_S = 1.0
 
 
 class AskedHolding:
-    """``Holding`` that asks the parent process about each switch, and keeps the answers."""
+    """``Holding`` in the process of the southbound, which cannot see the assignments itself.
+
+    It asks the parent process about each switch, and remembers the answers. A method without an answer sends the
+    question, and returns None or False for now."""
 
     is_shared = True
 

@@ -4,14 +4,15 @@ In: the time, parts of replies. Out: requests through ``send``; ``Counters``, ``
 messages. ``now`` is in monotonic seconds.
 
 Counters are polled once per interval. One of ``METERS_EVERY`` polls also reads how many packets the meters of the
-control table have dropped. Rules of jobs that are being learnt are polled more often. All switches are polled at the
-same moment, because the controller compares the traffic of a link with counters of its flows on other switches.
+control table have dropped. Learning rules, which count pairs of hosts to learn the traffic of a job, are polled more
+often. All switches are polled at the same moment, because the controller compares the traffic of a link with counters
+of its flows on other switches.
 
 Capacities of tables (*limits*) are part of the table features, a reply of 1.2 MB in Open vSwitch. They are therefore
-read from one switch after another. They are not read together with counters, whose time would be that of the end of the
-long reply. If a switch refuses a rule because a table is full, its limits are read with its next poll. The limits of
-switches with little room are read more often, so that the controller notices soon when they grow. A request that a
-switch refuses is not repeated while the switch is connected.
+read from one switch after another, and never in a poll of counters: a poll has the time of its last reply, and the long
+reply would delay this time. If a switch refuses a rule because a table is full, its limits are read with its next poll.
+The limits of switches with little room are read more often, so that the controller notices soon when they grow. A
+request that a switch refuses is not repeated while the switch is connected.
 """
 
 from __future__ import annotations
@@ -60,9 +61,11 @@ class _Polled:
 class CounterPoller(Requests):
     """Regular polls of all switches.
 
-    A switch has one open poll at a time. The next poll waits until the open one is answered or, after a few intervals,
-    abandoned; then the replies that have arrived are reported. ``zero``: time of some poll, which makes several
-    southbounds poll at the same moments."""
+    A switch has at most one open poll. The next poll waits until the switch has answered the open one. After a few
+    intervals without an answer the open poll is abandoned, and the replies that have arrived are reported.
+
+    ``zero``: polls are due at this time plus multiples of the interval. Southbounds with the same ``zero`` poll at the
+    same moments."""
 
     def __init__(
         self,
@@ -141,11 +144,11 @@ class CounterPoller(Requests):
 
 
 class LearningPoller(Requests):
-    """Polls of learning rules, which count pairs of hosts of jobs that are being learnt.
+    """Polls of learning rules. A learning rule counts one pair of hosts, to learn the traffic of a job.
 
-    The job's traffic uses ECMP until the controller knows the pairs with traffic. All switches are polled at the same
-    time, so that their replies together show all pairs of one collective. ``interval_s``: interval of the regular
-    polls. ``zero``: as for the regular polls."""
+    The job's traffic uses ECMP until the controller knows which pairs send. All switches are polled at the same time,
+    so that their replies together show all pairs of one collective. ``interval_s``, ``zero``: as in
+    ``CounterPoller``."""
 
     def __init__(
         self,
@@ -209,11 +212,12 @@ TABLES_EVERY = 2
 LIMITS_EVERY_S = 60.0
 """Seconds between two readings of the limits of one switch, which hardly ever change."""
 LIMITS_SOON_S = 7.0
-"""Seconds after which the limits of a switch with little room are read again, while no other switch is due.
+"""Seconds after which the limits of a switch with little room may be read again, ahead of ``LIMITS_EVERY_S``.
 
-With the default interval, this is every second reading of the numbers of entries."""
+They are read only when no other switch is due. With the default interval, 7 s is every second reading of the numbers of
+entries."""
 LITTLE_ROOM = 0.5
-"""Fraction of a table's capacity; a table that is full to at least this fraction has little room."""
+"""A table has little room when its entries fill at least this fraction of its capacity."""
 LIMITS_APART_S = 0.5
 """Smallest number of seconds between readings of the limits of two switches."""
 TABLES_PATIENCE_S = 30.0
@@ -304,7 +308,9 @@ class TablePoller(Requests):
 
 
 def _by_table(asked: Gathered, kinds: Collection[int]) -> dict[AnyTable, int] | None:
-    """Return the numbers in the replies of these kinds, by table; None if no request of these kinds was answered."""
+    """Return a number for each table, from the replies to the requests of these kinds.
+
+    The number is that of entries, or the capacity. Returns None if the switch answered no request of these kinds."""
     if not any(map(asked.answered, kinds)):
         return None
     return {table: number for kind in kinds for part in asked.of(kind) for table, number in part.items()}

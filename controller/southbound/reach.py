@@ -1,6 +1,7 @@
-"""Switches that this member can reach, for the leader, which assigns switches. Sans-IO.
+"""Report of the switches that this member can reach. The leader needs it to assign switches to members. Sans-IO.
 
-In: messages of switches. Out: ``SwitchesInReach``. Times are in seconds of listening (``discovery``).
+In: messages of switches. Out: ``SwitchesInReach``. Times are those of ``discovery``: seconds during which the process
+listened to switches. This clock advances little while the process itself is stopped.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from controller.fabric.topology import Dpid
 class Reach:
     """Detection of a broken network between this member and the switches.
 
-    When all switches that have to send messages are silent for ``silent_s``, other members may reach them. All
-    connections count as broken then, also those to switches of other holders, which seldom send messages. A connection
-    counts as working again when its switch answers: TCP may take seconds to repeat lost data."""
+    Some switches owe a message, because they are polled or have to answer a request. When all of them are silent for
+    ``silent_s``, the network is probably broken for this member only, and other members may reach the switches. This
+    member then reports no switch as reachable. That includes switches of other holders, which seldom send messages and
+    whose silence proves nothing. A switch counts as reachable again when it answers: TCP may take seconds to repeat
+    lost data."""
 
     def __init__(self, silent_s: float) -> None:
         self._silent_s = silent_s

@@ -58,11 +58,15 @@ def run_hub(
     on_ready: Callable[[], None] = lambda: None,
     known: Collection[Dpid] = (),
 ) -> None:
-    """Run OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT; to be called once, in the main thread.
+    """Run OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT. Call it once, in the main thread.
 
-    ``put``: called in the hub with every message for the control loop; must not block. ``on_ready``: called once, when
-    switches can connect. ``tls``: context of new connections. ``holding``: switches to claim. ``known``: switches of
-    the fabric. Raises ``ListenError``, or the exception of a handler."""
+    - ``put``: function that the hub calls with every message for the control loop. It must not block.
+    - ``on_ready``: function that is called once, when switches can connect.
+    - ``tls``: context of new connections.
+    - ``holding``: tells which switches this process may claim, that is, become the OpenFlow master of.
+    - ``known``: switches of the fabric, for which connections are reserved (``limits.Limits``).
+
+    Raises ``ListenError``, or the exception of a handler."""
     listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox, known)
     if tls.current is None and not is_loopback(config.openflow.host):
         log.warning("OpenFlow is open to the network without TLS: any machine that reaches it can pose as a switch")
@@ -158,7 +162,9 @@ class Listener:
         outbox: Outbox,
         known: Iterable[Dpid] = (),
     ) -> None:
-        """Prepare the limits. ``known``: switches of the fabric."""
+        """Prepare the listener, without accepting connections yet.
+
+        ``known``: switches of the fabric, for which connections are reserved (``limits.Limits``)."""
         self._socket = sock
         self._openflow = openflow
         self._tls = tls
