@@ -1,7 +1,7 @@
 """The saved state. It has one writer at a time, and changes are safe on disk before a request is acknowledged.
 
-In: the saved ``SavedState`` and the present one, of which only the difference is written. Out: the revision that
-contains the difference, or the reason why it was not saved; after a restart all records, or an error.
+In: the present ``SavedState``; only its difference from the saved one is written. Out: the revision that contains the
+difference, or the reason why it was not saved. After a restart: all records, or an error.
 
 - ``store``: the ``Store`` interface (claim, load, commit) between the controller and its saved state.
 - ``records``: the saved state as records, in one format for all stores.

@@ -4,9 +4,10 @@ In: for each switch the members that it is connected to; members that are alive 
 Out: the new holders of the switches whose holder changes. The result does not depend on the order of the input.
 
 Each switch ranks the members by a hash of its dpid, or of its rack, and the member's name (rendezvous hashing). When a
-member is added or removed, only switches that this member gets or had need to move. A member has room for ``SLACK``
-times an equal share of all known switches. The holder of a switch is the first member of its ranking that has room. If
-none has room, it is the least loaded member: an overloaded holder is better than none.
+member is added, only the switches that it gets have to move. When a member is removed, only the switches that it held
+have to move. A member has room for ``SLACK`` times an equal share of all known switches. The holder of a switch is the
+first member of its ranking that has room. If none has room, it is the least loaded member: an overloaded holder is
+better than none.
 
 A switch whose holder cannot control it moves at once. All other moves are improvements: from draining members, from
 members with too many switches, and to the member that the switch ranks first. At most ``MOST_MOVES`` improvements are
@@ -68,12 +69,17 @@ def assign(site: Site, most_moves: int = MOST_MOVES) -> dict[Dpid, Holder]:
 
 
 def most_held(switches: int, members: int) -> int:
-    """Return the number of switches for which a member has room. ``members``: number of members."""
+    """Return how many switches one of ``members`` members may hold.
+
+    The number is ``SLACK`` times an equal share of all ``switches``, rounded up; 0 without members."""
     return ceil(SLACK * switches / members) if members else 0
 
 
 class _Plan:
-    """Assignment in progress. ``holders``: holder so far, by switch that a member can control."""
+    """Assignment in progress.
+
+    ``holders``: holder so far of each switch. A switch without a holder has no entry, nor does a switch whose holder
+    cannot control it."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -105,7 +111,10 @@ class _Plan:
         return next((member for member in choices if self._room(member) > 0), fallback)
 
     def place_homeless(self) -> None:
-        """Find a holder for each switch without one: the same for all such switches of a rack, if it has room."""
+        """Find a holder for each switch that has none.
+
+        All such switches of a rack get the same holder, if some member has room for all of them. Otherwise each gets
+        its own."""
         groups: defaultdict[str, list[Dpid]] = defaultdict(list)
         for dpid, choices in self._choices.items():
             if choices and dpid not in self.holders:

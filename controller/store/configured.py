@@ -93,9 +93,11 @@ def prepare_access(
     membership: EtcdMembership | None = None,
     assignments: EtcdAssignments | None = None,
 ) -> Callable[[], None]:
-    """Read the files of the section ``etcd`` again. Return a function that makes all arguments use their contents.
+    """Read the files of the section ``etcd`` again, and return a function that puts their contents to use.
 
-    Raises ``InvalidInput`` for an invalid file, and if etcd does not accept the new contents."""
+    The files are, for example, certificates. The function passes their contents to the store, the membership and the
+    assignments, for all later calls of etcd. Raises ``InvalidInput`` for an invalid file, and if etcd does not accept
+    the new contents."""
     if not isinstance(store, EtcdStore):
         return lambda: None
     access = _access(config.etcd_endpoints, config.etcd)
@@ -126,9 +128,10 @@ def membership_of(config: Config, store: Store) -> EtcdMembership | None:
 def assignments_of(
     config: Config, store: Store, membership: EtcdMembership | None
 ) -> tuple[EtcdAssignments, Callable[[], int]] | None:
-    """Return the assignments of switches to members, and the base of generation ids, for this ``membership``.
+    """Return the assignments of switches to members, and a function that returns the base of generation ids.
 
-    The base is known once the state was loaded. Returns None if members do not divide the switches.
+    The function can be called once the state was loaded; the base is a number that is added to a revision of etcd.
+    Returns None if only the leader is master of switches: the members then have no assignments.
 
     Raises ``InvalidInput`` for an invalid file in the section ``etcd``."""
     if not isinstance(store, EtcdStore) or membership is None or not config.members.api:

@@ -7,11 +7,14 @@ grows with each change. Only the leader writes, and every write requires that it
 One thread watches the keys. Because a watch may be late, another thread reads all keys: every minute, after the watch
 has failed, and when a switch waits to be claimed (``southbound.holding``).
 
-Revisions of etcd only grow, unless etcd is restored from a snapshot. A revision below a known one, of etcd or of a key,
-thus shows that etcd has earlier assignments again, with which a restarted switch could have two holders. A member that
-etcd did not answer meanwhile may find only the smaller revision of a key, because others have written since the
-restore. From then on this member claims no switch. ``fail`` is called, so that the process ends, and starts again with
-another id.
+Revisions of etcd only grow, unless etcd is restored from a snapshot. If a revision is smaller than one that this member
+has seen, etcd was restored, and has earlier assignments again. Two members could then become holders of the same
+restarted switch. This member therefore claims no switch any more, and calls ``fail``, so that the process ends and
+starts again with another id.
+
+The member compares the revision of etcd and the revisions of single keys. A member that could not reach etcd for a
+while may see no decrease of etcd's revision, because writes after the restore have raised it again. It may then notice
+the restore only by a key.
 """
 
 from __future__ import annotations
@@ -53,10 +56,10 @@ class Assigned(NamedTuple):
 
 
 class EtcdAssignments:
-    """Assignments below ``prefix``, as the member ``own`` follows them. Works while the context lasts.
+    """Assignments below ``prefix``, kept up to date for the member ``own`` by two threads while the context lasts.
 
-    ``is_live``: returns whether the lease of this member is valid. ``fence``: comparison in etcd that is true while
-    this process has the claim of the state."""
+    ``is_live``: function that returns whether the lease of this member is valid. ``fence``: comparison in etcd that is
+    true while this process has the claim of the state."""
 
     def __init__(
         self, access: EtcdAccess, prefix: str, own: Holder, is_live: Callable[[], bool], fence: pb.Compare
@@ -86,7 +89,8 @@ class EtcdAssignments:
         """Text that says how a restore of etcd from a snapshot was noticed; empty if none was, since the process
         started."""
         self.changed: Callable[[], None] = lambda: None
-        """Function that a thread calls after each change of what ``generation`` returns."""
+        """Function that a thread calls when switches are assigned to this member, or no longer, or with another
+        generation id."""
         self.fail: Callable[[SignalboxError], None] = lambda _: None
         """Function that a thread calls once, when it notices that etcd was restored from a snapshot."""
 
@@ -150,8 +154,8 @@ class EtcdAssignments:
     def write(self, base: int, changes: Mapping[Dpid, Holder | None]) -> None:
         """Write new holders; None removes the assignment of a switch. Raises ``EtcdError``.
 
-        ``base``: number below the generation ids (``EtcdStore.base``); a key with a larger base keeps it. If the call
-        fails, a part of the changes may have been written."""
+        ``base``: number to which revisions of etcd are added to make generation ids (``EtcdStore.base``). A key that
+        has a larger base keeps it. If the call fails, a part of the changes may have been written."""
         changed = sorted(changes.items())
         for first in range(0, len(changed), MOST_RECORDS):
             self._write(base, changed[first : first + MOST_RECORDS])
@@ -208,9 +212,10 @@ class EtcdAssignments:
         self._begun.set()
 
     def _refuse_restored(self, known: int, revision: int) -> None:
-        """Raise ``EtcdError``, now and at all later calls, if ``revision`` is below one that was ``known`` before.
+        """Raise ``EtcdError`` if etcd was restored from a snapshot, which shows by a revision that has become smaller.
 
-        Both are revisions of etcd, or of the last change of one key."""
+        ``known`` and ``revision``: an earlier and the present revision, both of etcd or both of the last change of one
+        key. After a restore was noticed, every later call raises the error too."""
         if revision < known and not self._restored:
             self._restored = f"etcd was restored from a snapshot: revision {known} has become {revision}"
             self.fail(SignalboxError(f"{self._restored}; this controller must start again"))
@@ -239,9 +244,10 @@ class EtcdAssignments:
         self._wanted.set()  # also read what the watch may have missed
 
     def _take(self, found: Mapping[Dpid, Assigned | None], revision: int, is_all: bool = False) -> None:
-        """Use the assignments that etcd had at this revision, unless newer ones are known; None means no assignment.
+        """Remember the assignments ``found`` in etcd at ``revision``, except where newer ones are known.
 
-        ``is_all``: whether ``found`` has all keys; if not, it is a change of one key."""
+        None in ``found`` means that the switch has no assignment. ``is_all``: True if ``found`` has all keys, False if
+        it is the change of one key."""
         with self._lock:
             own = False
             for dpid, new in found.items():
@@ -278,7 +284,10 @@ class _Value(BaseModel):
 
 
 def _assigned(found: pb.KeyValue) -> Assigned:
-    """Return the assignment in a key; a malformed value names no member, and the leader replaces it."""
+    """Return the assignment in a key.
+
+    If the value is malformed, the holder has an empty name and id, which no member has. The leader replaces such a
+    value."""
     try:
         value = _Value.model_validate_json(found.value)
     except ValueError:

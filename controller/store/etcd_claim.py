@@ -35,15 +35,15 @@ RENEWALS = 3
 """Number of renewals within the duration of a lease."""
 
 LEAST_QUICK_S = 0.3
-"""Smallest time limit in seconds of a call for the claim at one endpoint."""
+"""Lower bound of ``EtcdClaim._quick_s`` in seconds."""
 
 
 class EtcdClaim:
     """Base class of a ``Store`` in etcd, with the methods that claim the keys below ``prefix``; see ``Store``.
 
-    ``lease_s``: whole seconds after which a controller that does not renew its claim loses it. ``name`` and ``api``:
-    name of this member, and its address for calls that other members forward; the claim contains both
-    (``etcd_members``)."""
+    ``lease_s``: whole seconds after which a controller that does not renew its claim loses it. ``name``: name of this
+    member. ``api``: address at which this member, as the leader, accepts calls that other members forward. The claim in
+    etcd contains the name and the address (``etcd_members``)."""
 
     def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, name: str = "", api: str = "") -> None:
         self.where = f"etcd at {', '.join(access.endpoints)}, below {prefix}"
@@ -55,11 +55,11 @@ class EtcdClaim:
         self._claim = json.dumps({"holder": self._holder, "id": self.id, "name": name, "api": api}).encode()
         """Value of the key ``claim`` while this process has the claim."""
         self._quick_s = max(LEAST_QUICK_S, lease_s / 6)
-        """Time limit in seconds of a call for the claim at one endpoint, so that a silent endpoint does not end the
-        lease."""
+        """Time limit in seconds of most calls at one endpoint. It is short, so that the lease outlasts a silent
+        endpoint."""
         self._lease = 0
         self._created = 0
-        """Revision of etcd at which the claim was made, for the epoch; 0 without a claim."""
+        """Revision of etcd at which the claim was made; 0 without a claim. The epoch is computed from it."""
         self._valid_until = 0.0
         """Time, on the clock of ``_now``, until which the claim certainly exists."""
         self._has_ended = False
@@ -140,7 +140,7 @@ class EtcdClaim:
         return nullcontext()  # the key of a member shows that it waits
 
     def has_standby(self) -> bool:
-        """Return False, since the membership knows which members stand by (``etcd_members``)."""
+        """Return False. With etcd, standbys are members, and ``etcd_members`` knows them."""
         return False
 
     def prepare(self, access: EtcdAccess) -> Callable[[], None]:
@@ -194,7 +194,7 @@ class EtcdClaim:
     def _claim_once(self, after_own: bool = False) -> tuple[bool, int]:
         """Try to claim the state; return whether this process has the claim, and etcd's revision. Raises ``EtcdError``.
 
-        ``after_own``: whether to succeed only if the last claim was this process's."""
+        ``after_own``: claim the state only if no other process has claimed it since this process last did."""
         within_s = max(self._quick_s, self._lease_s / 2)
         began = _now()
         lease = self._etcd.grant(self._lease_s, within_s)
@@ -223,7 +223,9 @@ class EtcdClaim:
         return ""
 
     def _refuse_endless(self) -> None:
-        """Raise ``InvalidInput`` for a claim without a lease, which would never end, and which no controller makes."""
+        """Raise ``InvalidInput`` if the claim in etcd has no lease, because it would never end.
+
+        Controllers always claim with a lease, so somebody else has written the key."""
         found = self._etcd.get(self._key("claim"), self._quick_s)
         if found and not found.lease:
             what = f"the key {self._key('claim').decode()} has the value {found.value[:40]!r} and no lease"
@@ -233,9 +235,10 @@ class EtcdClaim:
         return claim is not None and claim.value == self._claim
 
     def _adopt(self, claim: pb.KeyValue, began: float) -> None:
-        """Use a claim that this process has made, perhaps with a request that was not answered.
+        """Use the lease of a claim in etcd that is this process's own.
 
-        ``began``: time, on the clock of ``_now``, before the claim was read. Raises ``EtcdError``."""
+        A request whose answer was lost may have made the claim. ``began``: time, on the clock of ``_now``, before the
+        claim was read. Raises ``EtcdError``."""
         self._lease, self._created = claim.lease, claim.create_revision
         if self._etcd.renew(self._lease, self._quick_s):
             self._valid_until = began + self._lease_s

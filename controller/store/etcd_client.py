@@ -28,9 +28,10 @@ START_S = 10.0
 """Time limit in seconds of a call while a controller starts. It is long, because a busy disk may delay etcd, and a
 call that fails then ends the controller."""
 ELSEWHERE_S = 1.0
-"""Longest time in seconds of a call at one endpoint while there are others that were not tried."""
+"""Time limit in seconds of a call at one endpoint, while the call has not been tried at all other endpoints yet."""
 BEAT_S = 0.5
-"""Seconds between two questions over a watch, which etcd answers at once."""
+"""Seconds between two progress requests over a watch. etcd answers each at once, which shows that the endpoint
+works."""
 SILENT_S = 1.5
 """Seconds without an answer after which a watch ends, so that the next one begins at another endpoint."""
 LOGIN_S = 1.0
@@ -73,7 +74,8 @@ _LOGIN_ENDED = ("invalid auth token", "revision of auth store is old")
 
 
 _GRPC_PREFIX = re.compile(r"^failed to connect to all addresses; last error: [A-Z]+: \S+: ")
-"""Beginning of gRPC's text about a failed connection, with the address that ``EtcdError`` names as well."""
+"""Beginning of gRPC's text about a failed connection. It is removed, because ``EtcdError`` names the endpoint
+itself."""
 
 
 class EtcdError(Exception):
@@ -166,9 +168,10 @@ class Etcd:
         return found, revision
 
     def read(self, names: Sequence[bytes], most: int, within_s: float) -> tuple[list[Sequence[pb.KeyValue]], int]:
-        """Return the first ``most`` keys of each name, all as they were at the returned revision. Raises ``EtcdError``.
+        """Return what etcd has for each of ``names``, and the revision at which it was read. Raises ``EtcdError``.
 
-        ``names``: keys, and prefixes of keys that end with a slash."""
+        A name that ends with a slash stands for all keys that begin with it, of which the first ``most`` are returned.
+        Any other name is a single key."""
         ranges = [pb.RangeRequest(key=name, range_end=_range(name), limit=most) for name in names]
         reply = self.transaction([], [pb.RequestOp(request_range=each) for each in ranges], within_s)
         return [each.response_range.kvs for each in reply.responses], reply.header.revision
@@ -181,10 +184,10 @@ class Etcd:
     def transaction(
         self, compare: Sequence[pb.Compare], operations: Sequence[pb.RequestOp], within_s: float = CALL_S
     ) -> pb.TxnResponse:
-        """Carry out the operations if all comparisons are true, which ``succeeded`` of the response says.
+        """Carry out the operations if all comparisons are true.
 
-        A slow endpoint may carry them out once more at any later time, even after another endpoint has answered. Raises
-        ``EtcdError``."""
+        The field ``succeeded`` of the response says whether they were. A slow endpoint may carry out the operations
+        once more at any later time, even after another endpoint has answered. Raises ``EtcdError``."""
         return self._call("KV/Txn", pb.TxnRequest(compare=compare, success=operations), pb.TxnResponse, within_s)
 
     def wait_for_change(self, keys: Sequence[bytes], after: int, seconds: float) -> None:
@@ -199,10 +202,10 @@ class Etcd:
             time.sleep(min(seconds, 0.1))
 
     def changes(self, prefix: bytes, after: int, seconds: float) -> Iterator[tuple[Sequence[pb.Event], int]]:
-        """Yield each change, after the revision ``after``, of keys that begin with ``prefix``, and its revision.
+        """Yield the changes, after the revision ``after``, of keys that begin with ``prefix``.
 
-        The generator ends when the time is over. Raises ``EtcdError``, also when the endpoint is silent or ends the
-        watch."""
+        Each item is the events of etcd and the revision up to which they reach. The generator ends after ``seconds``.
+        Raises ``EtcdError``, also when the endpoint is silent or ends the watch."""
         for reply in self._connections.watch([_watch_of(prefix, after)], seconds):
             if reply.canceled:
                 raise EtcdError(f"etcd has ended the watch: {reply.cancel_reason}", None)
@@ -241,7 +244,8 @@ class _Connections:
         self._channels = [_channel(endpoint, access, most_bytes) for endpoint in access.endpoints]
         self._lock = threading.Lock()
         self._first = 0
-        """Index of the endpoint that has answered most recently, or of the one after it, if it no longer answers."""
+        """Index of the endpoint at which the next call begins: the last one that answered, or its successor after a
+        failure."""
         self._token = ""
 
     def close(self) -> None:
@@ -377,13 +381,18 @@ def _error(error: grpc.RpcError, endpoint: str) -> EtcdError:
 
 
 def _watch_of(key: bytes, after: int) -> pb.WatchRequest:
-    """Return the request for changes of a key, or of keys with a prefix that ends with a slash, after a revision."""
+    """Return the request that watches a key from the revision after ``after`` on.
+
+    If ``key`` ends with a slash, the request watches all keys that begin with it."""
     create = pb.WatchCreateRequest(key=key, range_end=_range(key), start_revision=after + 1)
     return pb.WatchRequest(create_request=create)
 
 
 def _range(name: bytes) -> bytes:
-    """Return the end of the range of keys with a prefix that ends with a slash; empty for a single key."""
+    """Return the ``range_end`` of a request for ``name``.
+
+    If ``name`` ends with a slash, the range has all keys that begin with it. Otherwise the result is empty, which means
+    the single key ``name``."""
     return _end_of_prefix(name) if name.endswith(b"/") else b""
 
 

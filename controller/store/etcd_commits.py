@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Changed(EtcdError):
-    """etcd has refused a write, because the key ``commit`` was changed by another write than this process knows."""
+    """etcd has refused a write, because another writer has changed the key ``commit`` since this process last did."""
 
 
 class EtcdCommits:
@@ -53,8 +53,8 @@ class EtcdCommits:
     def read(self) -> Contents:
         """Return the state in etcd. Raises ``EtcdError`` and ``Malformed``.
 
-        The keys of members do not belong to the state and are not read. Other users of etcd may write more of them than
-        can be read in time."""
+        Keys below ``members/`` are not read, because they do not belong to the state. Other users of etcd may be
+        allowed to write them, and could write so many that reading them takes too long."""
         keys, revision = self._etcd.keys(self._root, START_S, without=key(self._root, "members", ""))
         return contents(self._root, keys, revision)
 
@@ -153,9 +153,10 @@ class EtcdCommits:
         return self._commit
 
     def _fenced(self, operations: Operations) -> int:
-        """Carry out the operations if claim and ``commit`` are those of this process, and return etcd's revision.
+        """Carry out the operations in one transaction, and return etcd's revision.
 
-        Raises ``EtcdError``."""
+        The transaction requires two things: this process still has the claim, and nobody else has changed the key
+        ``commit``. Raises ``EtcdError``."""
         is_last = was_changed(key(self._root, "commit"), self._commit)
         reply = self._etcd.transaction([self._fence, is_last], operations)
         if reply.succeeded:

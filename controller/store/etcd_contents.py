@@ -4,7 +4,8 @@
 - ``section/NUMBER/KIND/KEY``: a section of such a record.
 - ``commit``: JSON with the id of the last commit, and the number of its parts, which may not be applied yet.
 - ``part/ID/NUMBER``: operations of a commit that is too large for one request, as a ``TxnRequest``.
-- ``format``, ``epoch``: the format of the records, and a number that is smaller than all epochs, in decimal digits.
+- ``format``: the format of the records, in decimal digits.
+- ``epoch``: the base of epochs, in decimal digits. An epoch is this number plus a revision of etcd.
 - ``lease-secret``: the secret of lease tokens.
 - ``event/NUMBER``: lines of events, described at ``etcd_events``.
 - ``claim``, ``claimed``, ``alive``: described at ``etcd_claim``.
@@ -30,8 +31,9 @@ from controller.store.store import LARGEST_EPOCH
 
 MOST_RECORDS = 100
 MOST_BYTES = 1_000_000
-"""Largest number of records, and of bytes, in one request. By default, etcd refuses more than 128 operations or 1.5
-MB."""
+"""``MOST_RECORDS`` records and ``MOST_BYTES`` bytes are the limits of one request to etcd.
+
+They are below etcd's own default limits of 128 operations and 1.5 MB."""
 
 MOST_DIGITS = 19
 """Largest number of digits of a number in etcd."""
@@ -63,7 +65,7 @@ class Contents(NamedTuple):
     texts: dict[bytes, bytes]
     """Values of the keys of all records, with the valid commit applied."""
     epoch: int
-    """Number that is smaller than all epochs; 0 if it was not written yet."""
+    """Base of epochs: an epoch is this number plus a revision of etcd. 0 if the base was not written yet."""
     commit: int
     """Revision of the key ``commit``; 0 without this key."""
     parts: list[Operations]
@@ -74,7 +76,7 @@ class Contents(NamedTuple):
 
     @property
     def last(self) -> int:
-        """Revision of the state, which is not less than any epoch so far; 0 for a state that no controller has used."""
+        """Revision of the state; 0 for a state that no controller has used. No earlier epoch is larger than it."""
         return self.epoch + self.revision if self.epoch else 0
 
 
@@ -114,7 +116,9 @@ def name_of_part(commit_id: str, number: int) -> str:
 
 
 def _names_of_parts(commit: bytes, most: int) -> list[str]:
-    """Return the names of the parts of a valid commit. Raises ``Malformed``. ``most``: number of all keys."""
+    """Return the names of the parts of a valid commit, from the value of the key ``commit``. Raises ``Malformed``.
+
+    ``most``: number of all keys in etcd. The value is malformed if it announces at least as many parts."""
     try:
         data = json.loads(commit)
         commit_id, count = str(data["id"]), int(data["parts"])
@@ -204,5 +208,5 @@ def compressed(text: bytes) -> bytes:
 
 
 def expanded(value: bytes) -> bytes:
-    """Return the text of a value from ``compressed``. Raises ``zlib.error``."""
+    """Return a value without its compression; the inverse of ``compressed``. Raises ``zlib.error``."""
     return zlib.decompress(value) if value.startswith(COMPRESSED) else value

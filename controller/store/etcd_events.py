@@ -19,7 +19,9 @@ from controller.store.store import NewestLines
 
 MOST_KEYS = 100
 MOST_BYTES = 1 << 20
-"""Number of keys, and of bytes in their values, above which the next write replaces all keys by one."""
+"""Size of the values of all keys, in bytes, from which on the next write replaces all keys by one.
+
+The same happens from ``MOST_KEYS`` keys on."""
 MOST_TOGETHER = 1 << 19
 """Largest total size in bytes of the lines in one write."""
 

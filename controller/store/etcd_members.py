@@ -49,13 +49,13 @@ LEAST_PAUSE_S = 0.05
 MOST_MEMBERS = 100
 """Largest number of keys of members that are read, in the order of their names."""
 MOST_BYTES = 1 << 20
-"""Largest total size in bytes of these keys. If they are larger, reading them fails."""
+"""Largest total size in bytes of the members' keys. If they are larger, reading them fails."""
 KNOWN_S = 60.0
-"""Seconds after which a member writes its keys again, with the time in the one below ``known/``."""
+"""Seconds after which a member writes its keys again, to renew the time in its key below ``known/``."""
 
 
 class EtcdMembership:
-    """``Membership`` below ``prefix``. Works while the context lasts.
+    """``Membership`` in the keys below ``prefix`` of etcd, kept up to date by a thread while the context lasts.
 
     ``lease_s``: whole seconds after which a member that does not renew its lease is removed. ``fence``: comparison in
     etcd that is true while this process has the claim of the state."""

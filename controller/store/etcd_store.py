@@ -35,8 +35,9 @@ log = structlog.get_logger(__name__)
 class EtcdStore(EtcdClaim):
     """Store below ``prefix``. Methods are documented at ``Store``.
 
-    If ``api`` is set, members divide the switches while this process leads. If not, ``begin`` deletes all assignments
-    of an earlier leader, so that no other member claims a restarted switch."""
+    With ``api``, the switches are divided among the members, each the holder of some. Without ``api``, the leader
+    controls all switches. ``begin`` then deletes all assignments of an earlier leader, so that no other member claims a
+    restarted switch."""
 
     def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, name: str = "", api: str = "") -> None:
         super().__init__(access, prefix, lease_s, name, api)

@@ -10,11 +10,12 @@ LinkFormats = tuple[int, int]
 """Oldest and newest format of packets between members (``controller.link``) that a member can read and write."""
 
 LINK_FORMATS: LinkFormats = (1, 1)
-"""Formats of this version.
+"""Packet formats that this version can read and write.
 
-A version with a change that the other end must understand raises the newest format. For links to the version before it,
-it can still write the format of that version. A change that the other end may ignore needs no new format: a message of
-a new type, or a new field with a default. Messages that are ``NamedTuple`` cannot have new fields."""
+A change that the other end of a link must understand needs a new format: the newest format is raised by 1. The new
+version must still be able to write the format of the previous version, for links to members that have not been upgraded
+yet. A change that the other end may ignore needs no new format: a message of a new type, or a new field with a default.
+Messages that are ``NamedTuple`` cannot have new fields."""
 
 
 def common_format(one: LinkFormats, other: LinkFormats) -> int | None:
@@ -47,10 +48,12 @@ class Member:
 class Members:
     """Members at one moment.
 
-    ``all``: members with a lease, ordered by name. ``leader``: member with the claim, as the claim describes it; None
-    if no member has it. ``began``: monotonic time in seconds at which reading the members began. ``draining``: names of
-    members, present or absent, that should be the holder of no switch. ``absent``: known members without a lease, by
-    name, with the time at which they were last present, in seconds since 1970."""
+    - ``all``: members with a lease, ordered by name.
+    - ``leader``: member that has the claim of the state, made from the contents of the claim; None if no member has it.
+    - ``began``: monotonic time in seconds at which reading the members began.
+    - ``draining``: names of members, present or absent, that should be the holder of no switch.
+    - ``absent``: known members without a lease. The value is when the member was last present, in seconds since
+    1970."""
 
     all: tuple[Member, ...]
     leader: Member | None
@@ -96,7 +99,7 @@ class Membership(Protocol):
         """Members at the latest reading; empty before the first one."""
 
     def leader(self) -> Member | None:
-        """Return the member with the claim, as the claim describes it.
+        """Return the leader: the member that has the claim of the state. It is made from the contents of the claim.
 
         Returns None if no member has the claim, or if the latest reading is older than the duration of a lease."""
 

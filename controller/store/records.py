@@ -34,10 +34,10 @@ The first commit of a newer program raises the format of the whole state, but do
 ``decode`` must therefore be able to read a mixture of records of all these formats."""
 
 PRESENT_NAMES = {"dealing": "striping", "strategies": "parallelizations"}
-"""Present names of the fields of a spec that have another name in saved states, by that other name.
+"""Present name of each renamed field of a spec, by the name that saved states still use.
 
-Saved states use two more earlier names. The record of the mode is ``strategy``, and so is the parallelization of a
-wired job in its arrangement (``circuits.job_wiring``)."""
+Saved states use one more old name, ``strategy``, in two places: for the record of the controller's mode, and for the
+parallelization in the arrangement of a wired job (``circuits.job_wiring``)."""
 
 _SAVED_NAMES = {new: old for old, new in PRESENT_NAMES.items()}
 
@@ -87,9 +87,10 @@ class Unreadable(ValueError):
 
 
 def forget(error: Exception, options: str) -> str:
-    """Return advice to forget single jobs; empty if the error has another cause.
+    """Return text for an error message: the advice to remove invalid jobs from the state with ``signalbox state drop``.
 
-    ``options``: options of the command."""
+    The text is empty if the error has another cause than invalid records. ``options``: options of the command in the
+    text."""
     return f", or forget single jobs (signalbox state drop {options} JOB)" if isinstance(error, Unreadable) else ""
 
 

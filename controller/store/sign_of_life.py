@@ -4,12 +4,13 @@ The member listens at a port of its own. On each connection it sends a random te
 other member keeps a connection to this port. The word is also in etcd, so that the others cannot mistake another
 process at the same address for the member. When the process ends, its machine closes the connections and refuses new
 ones, and the others may end the lease at once. If the machine or the network fails, or the process is slow or stopped,
-this does not happen, and the lease runs out instead.
+the connections are not refused. The others then wait until the lease runs out.
 
-The others are wrong only if the network breaks the connection and then, like a machine without the process, refuses a
-new one. Even then etcd refuses the commits of the former leader, and switches refuse the rules of the former holder.
-But that member notices its loss only when it next renews its lease, or when the lease would have ended. Until then a
-former leader still answers calls, and claims switches that restart.
+The others can be wrong in one case: the network breaks the connection and then refuses a new one, as a machine without
+the process would. They then end the lease of a member that still works. This is safe for the state and the switches:
+etcd refuses the commits of the former leader, and switches refuse the rules of the former holder. The member itself
+notices its loss when it next renews its lease, or at the latest when the lease would have ended. Until then a former
+leader still answers calls, and claims switches that restart.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ PAUSE_S = 0.05
 
 
 class SignOfLife:
-    """Listener of a member, at the local address from which it reaches ``towards`` (HOST:PORT)."""
+    """Server that other members connect to, in order to notice the end of this process.
+
+    ``towards``: HOST:PORT of a peer. The server listens at the local address from which this machine reaches the
+    peer."""
 
     def __init__(self, towards: str) -> None:
         self._word = secrets.token_hex(16)
@@ -89,10 +93,10 @@ class Watch:
         """Address at which a process has sent the right word."""
 
     def follow(self, address: str, ended: Callable[[], None]) -> None:
-        """Watch the process with this ``SignOfLife.address`` in place of an earlier one.
+        """Watch the process with this ``SignOfLife.address``, and stop watching the earlier one.
 
-        A thread calls ``ended`` when the process has ended. This is certain when the process has sent its word
-        before, and its machine now refuses a connection."""
+        A thread calls ``ended`` when it is certain that the process has ended: its word was received once, and its
+        machine now refuses a connection."""
         if address != self._address:
             self.close()
             self._address, self._stopping = address, threading.Event()

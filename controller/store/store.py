@@ -21,16 +21,19 @@ A thread of the store calls it."""
 
 
 EPOCHS_PER_S = 1 << 20
-"""Number of epochs in a second. Commits hardly ever use up more of them, and so do not reach the epochs of later
-seconds.
+"""Number of epochs per second of the clock.
+
+A process starts with an epoch that is computed from the clock (``epoch_at``), and its commits use up later epochs. They
+hardly ever use up more than this in a second, so they do not reach the epochs of later seconds.
 
 Metrics, which are floating-point numbers, represent all epochs of this century exactly."""
 
 
 LARGEST_EPOCH = 1 << 62
-"""Largest generation id above which epochs can be raised. 2**62 epochs thus remain for commits and restarts.
+"""Limit of ``raise_epoch``: epochs can be raised above generation ids that are smaller than this.
 
-Epochs are less than 2**63, because a switch compares generation ids by their signed difference of 64 bits."""
+All epochs are less than 2**63, because a switch compares generation ids by their signed difference of 64 bits. After
+the highest raise, 2**62 epochs thus remain for commits and restarts."""
 
 
 class StateAway(InvalidInput):
@@ -38,7 +41,7 @@ class StateAway(InvalidInput):
 
 
 def refuse_above(above: int) -> None:
-    """Raise ``InvalidInput`` if epochs cannot be raised above the generation id ``above``."""
+    """Raise ``InvalidInput`` unless 0 <= ``above`` < ``LARGEST_EPOCH``: epochs cannot be raised above other numbers."""
     if not 0 <= above < LARGEST_EPOCH:
         raise InvalidInput.of("above", f"is {above}; it must be from 0 to {LARGEST_EPOCH - 1}")
 
@@ -55,12 +58,12 @@ AHEAD_S = 86400
 
 
 def is_ahead(generation: int, unix_s: float) -> bool:
-    """Return whether a generation id is larger than any controller's can be at this Unix time in seconds."""
+    """Return whether a generation id is too large to come from a controller, at this Unix time in seconds."""
     return generation > epoch_at(unix_s + AHEAD_S)
 
 
 NewestLines = Callable[[int], Sequence[bytes]]
-"""Function that returns the latest lines of a history, with at most so many bytes in total."""
+"""Function that returns the latest lines of a history. Its argument is the largest total size of the lines in bytes."""
 
 
 class EventLines(Protocol):
@@ -120,7 +123,7 @@ class Store(Protocol):
     def load(self) -> SavedState:
         """Return the state of the last commit. In a new store it is empty, with revision 0.
 
-        No earlier epoch is larger than the revision.
+        The revision of the state is at least as large as every earlier epoch.
 
         Claims the state, unless this was done before, and changes nothing else. Raises ``InvalidInput`` if another
         controller has the claim, or if the state cannot be written or read."""
