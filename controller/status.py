@@ -42,8 +42,7 @@ from signalbox.words import Mode
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 
 Unserved = Literal["hosts_missing", "no_path", "unplanned"]
-"""Reason why a job has the efficiency 0 in the network's efficiency: unknown hosts, flows without a path, or no
-plan."""
+"""Reason why a job makes the network's efficiency 0: unknown hosts, flows without a path, or no plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,11 @@ class JobStatus:
     missing_hosts: tuple[str, ...]
     """Addresses of hosts that the job waits for."""
     vitals: Vitals
-    """Lease and reported times. Unlike all other fields, they change even while the same status is published."""
+    """Lease and reported iteration times. They change while this object is in use; all other fields are fixed."""
     ideal_communication_s: float
     """Ideal time of one iteration in seconds, on an idle fabric; 0 while unknown."""
     prediction_withheld: str
-    """Reason why ``efficiency_allowed`` is not shown as the predicted efficiency; empty if it is."""
+    """Reason why ``efficiency_predicted`` is None even if ``efficiency_allowed`` is known; empty without a reason."""
     routes: Mapping[FlowId, Route | None]
     """Confirmed route of every virtual link; None under ECMP."""
     routes_generation: int
@@ -71,15 +70,19 @@ class JobStatus:
     efficiency_allowed: float = 0.0
     """Ideal time divided by the communication time that the running routes allow."""
     routes_known: bool = True
-    """Whether switches have confirmed a change of the job's routes since the controller started."""
+    """Whether ``routes`` are certain: False until switches first confirm routes of the job to this controller.
+
+    A restarted controller begins without confirmed routes, although the switches may have pins of the job."""
     flows_without_path: int = 0
     """Number of virtual links between hosts that the fabric does not connect now."""
     is_undiscovered: bool = False
-    """Whether some flow has no path while parts known before the controller's start are not discovered again yet."""
+    """Whether a missing path may be found soon: some flow has no path, and discovery after a restart is not complete.
+
+    Discovery is complete when all parts that were known before the restart have been found again."""
     waiting: str = ""
     """Reason why the extension lets the job wait; empty if the job need not wait."""
     planned: VirtualLinks | None = None
-    """Virtual links for which the job is planned, and to which the ideal time applies."""
+    """Traffic for which the planner plans the job. The ideal time is that of this traffic."""
 
     @property
     def spec(self) -> JobSpec:
@@ -110,9 +113,10 @@ class JobStatus:
 
     @property
     def mean_communication_s(self) -> float:
-        """Mean communication time in seconds of the latest iterations of the present epoch (``jobs.job``).
+        """Mean communication time in seconds of the latest iterations of the present epoch.
 
-        The mean is 0 before the first such iteration, and while the iterations had other virtual links than
+        An epoch ends when the confirmed routes of the job change, or the bytes for which it is planned (``jobs.job``).
+        The mean is 0 before the first iteration of the epoch. It is also 0 if the epoch began with other traffic than
         ``planned``."""
         reported = self.vitals.reported
         return reported.mean_communication_s if reported.planned is self.planned else 0.0
@@ -130,8 +134,8 @@ class JobStatus:
     def efficiency_predicted(self) -> float | None:
         """Predicted efficiency of the job under the running routes.
 
-        The efficiency is 0 while the job waits for hosts or a flow has no path. It is None while it is unknown,
-        ``is_undiscovered`` or ``prediction_withheld``."""
+        The efficiency is 0 while the job waits for hosts or a flow has no path. It is None in three cases: the slowdown
+        is unknown, ``is_undiscovered`` is True, or ``prediction_withheld`` has a reason."""
         if self.missing_hosts or self.flows_without_path:
             return 0.0
         withheld = self.is_undiscovered or self.prediction_withheld
@@ -190,8 +194,8 @@ DrainState = Literal["moving", "confirming", "measuring", "carrying", "safe"]
 """Progress of a drain.
 
 - ``moving``: flows are being moved away.
-- ``confirming``: switches have not yet confirmed the rules with which no flow uses the part.
-- ``measuring``: counters have not been read twice since this confirmation.
+- ``confirming``: no flow should use the part any more, but switches have not confirmed all rules for this yet.
+- ``measuring``: switches have confirmed these rules, but counters have not been read twice since then.
 - ``carrying``: counters still show packets other than LLDP probes.
 - ``safe``: counters show no traffic, so the part can be pulled."""
 
@@ -209,14 +213,14 @@ class DrainStatus:
     links: int
     """Number of links of the part that exist now."""
     rate_bps: float | None = None
-    """Rate of the part's busiest link in bit/s, measured since no flow uses the part; None until it is known."""
+    """Rate of the part's busiest link in bit/s since the last flow was moved away; None until counters show it."""
     waits_for: tuple[str, ...] = ()
     """Texts that name the switches whose confirmation or counters are still missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Repair: new paths for ``flows`` flows that had lost theirs, found in ``plan_ms`` milliseconds."""
+    """Result of a repair: ``flows`` flows without a path got new paths, which took ``plan_ms`` milliseconds to find."""
 
     flows: int
     plan_ms: float
@@ -244,7 +248,7 @@ class Status:
     plan_reason: str = ""
     """Text with the decision on the newest plan, and the reason."""
     plan_demand_source: Mapping[JobId, DemandSource] = field(default_factory=dict)
-    """Source of the bytes for which the newest plan was made, by job."""
+    """Source of the bytes that the newest plan assumes for each job, such as the job's spec or counters."""
     goal: GoalPlanLeft | None = None
     """Better plan that needs more moves than one cycle allows, and is approached cycle by cycle; None if there is
     none."""
@@ -254,7 +258,7 @@ class Status:
     moved_flows_total: int = 0
     plans_total: int = 0
     repair: Repair | None = None
-    """Repair after the latest loss of links that routes used; None before the first one, or if no flow could be
+    """Repair after the latest loss of links that routes used. None if no links were lost, or if no flow could be
     repaired."""
     repair_s: float | None = None
     """Seconds from the latest loss until switches had confirmed the repaired routes; None until then."""
@@ -271,7 +275,9 @@ class Status:
     refused_claims: Mapping[PortRef, int] = field(default_factory=dict)
     """Number of refused packets in which a port claimed the address of a host at another port, by port."""
     masterships_lost: int = 0
-    """Number of times that a switch refused this controller's claim to be master, or its writes, for another master."""
+    """Number of times that this controller was not the OpenFlow master of a switch any more, because another one was.
+
+    The switch then refused this controller's claim to be master, or its rules."""
     punt_drops: Mapping[PortRef, int] = field(default_factory=dict)
     """Number of packets to the controller that were dropped at the limit of their port, by port. Ports without drops
     are missing."""
@@ -282,7 +288,8 @@ class Status:
     repair_times: Histogram = field(default_factory=Histogram)
     """Distribution of all values of ``repair_s``."""
     install_times: Histogram = field(default_factory=Histogram)
-    """Distribution of the seconds from sending a stage until all of its switches had confirmed it."""
+    """Distribution of the seconds that switches took for a stage of rule changes: from sending it to the last
+    confirmation."""
     communication_times: Histogram = field(default_factory=Histogram)
     """Distribution of the communication times of all reported iterations, in seconds."""
     dropped_packets: Mapping[Dpid, Mapping[Dropped, int]] = field(default_factory=dict)
@@ -306,7 +313,7 @@ class Status:
     absent_parts: Mapping[PartKind, int] = field(default_factory=dict)
     """Number of absent parts by kind, including those that are not yet reported as down."""
     named_hosts: Mapping[PartKey, object] = field(default_factory=dict)
-    """Hosts that jobs or the inventory file name."""
+    """Hosts whose names appear in a job or in the inventory file."""
     extension: ExtensionStatus = NO_EXTENSION
     """State of the configured extension."""
 
@@ -378,14 +385,16 @@ class StatusBoard:
         self.membership: Membership | None = None
         """Controllers that share the state in etcd; None if the state is not in etcd."""
         self.holders: Callable[[], Mapping[Dpid, Holder]] | None = None
-        """Function that returns the member that each switch has confirmed as its OpenFlow master; None if it is always
-        the leader."""
+        """Function that returns the OpenFlow master of each switch, one of the members, as the switch has confirmed it.
+
+        None if the leader is always the master."""
         self.assigned: Callable[[], Mapping[Dpid, Holder]] = dict
         """Function that returns the member to which each switch is assigned."""
         self.refused_members: Mapping[str, int] = {}
-        """Number of times that switches refused a member as master, or its writes, by the member's NAME/ID.
+        """Number of times that switches refused a member as OpenFlow master, or refused its rules; by the member's
+        NAME/ID.
 
-        The leader's end of each link counts them."""
+        The leader counts them at its end of the link to each member."""
         self.stands_by = False
         """Whether this controller is a standby."""
         self.planning_replaced: Callable[[], int] = lambda: 0
@@ -401,7 +410,9 @@ class StatusBoard:
         return self._status
 
     def switches_of_members(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """Return the number of switches that each member holds, and that are assigned to it, by the member's id."""
+        """Return two mappings by the id of the member: the number of switches it holds, and the number assigned to it.
+
+        A member holds a switch when the switch has confirmed it as its OpenFlow master."""
         if self.holders:
             held, assigned = (Counter(one.id for one in find().values()) for find in (self.holders, self.assigned))
             return held, assigned
