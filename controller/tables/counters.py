@@ -41,9 +41,9 @@ class _Links(NamedTuple):
 
 class _Flows(NamedTuple):
     here: tuple[bool, ...]
-    """Whether each rule counts a flow that begins at the switch."""
+    """Flags of the rules in a poll: True if the rule's flow begins at the switch that was polled."""
     what: tuple[Counted, ...]
-    """Traffic that is counted by each rule whose value in ``here`` is True."""
+    """Traffic that the rules with True in ``here`` count, one entry per such rule."""
 
 
 class PuntDrops(NamedTuple):
@@ -82,10 +82,10 @@ class CountersRead(NamedTuple):
 
 
 APART = 0.25
-"""Smallest difference between the due times of two rounds of polls, as a fraction of the interval."""
+"""Polls whose due times differ by at least this fraction of the interval belong to different rounds."""
 
 HALFWAY = 0.75
-"""Smallest time between the due times of two regular polls, as a fraction of the interval."""
+"""A round less than this fraction of the interval after the previous regular one is an additional, halfway round."""
 
 PATIENCE = 0.25
 """Longest wait for other switches after the first one has answered, as a fraction of the interval."""
@@ -128,8 +128,9 @@ class CounterIntake:
     def add(self, fabric: Fabric, message: Counters) -> None:
         """Record the counters of one poll.
 
-        Counters of unknown ports, and of switches that are unknown or have disconnected, are ignored. Otherwise the
-        controller would wait for further counters of such a switch without end."""
+        Counters of ports that the fabric does not have are ignored. A message of a switch that is unknown or has
+        disconnected is ignored too: otherwise the controller would wait for the next counters of this switch
+        forever."""
         switch = fabric.switches.get(message.dpid)
         if switch is None or message.dpid not in self.read:
             return
@@ -175,7 +176,9 @@ class CounterIntake:
         self._evaluated_at, self._answers_since = now, None
 
     def _answered(self, message: Counters) -> None:
-        """Assign an answer to its round: all polls with the same due time, even if their answers are late."""
+        """Record that a switch has answered, in the round of its poll.
+
+        A round is all polls with the same due time; an answer belongs to it even if it is late."""
         due = message.at if message.due is None else message.due
         if due >= self._round_at + APART * self._interval_s:
             self._round_at, self._answers_since, self._awaited = due, message.at, set(self.read)
@@ -213,9 +216,10 @@ class CounterIntake:
     def _count_pairs(
         self, fabric: Fabric, dpid: Dpid, at: float, counts: Mapping[FlowKey, RuleCount], all_rules: bool
     ) -> tuple[tuple[Counted, ...], list[RuleCount]]:
-        """Add the counts of rules for flows that begin at this switch; later switches count the same bytes again.
+        """Count the rules whose flow begins at this switch.
 
-        Returns the traffic that each of these rules counts, and their counts."""
+        Other switches on the path have rules for the same flow, which would count the same bytes again. Returns the
+        traffic that each counted rule stands for, and the rule's counts."""
         flows = self._flows[dpid, all_rules](dpid, fabric.hosts, tuple(counts))
         here = list(compress(counts.values(), flows.here))
         if all(packets is not None for _, packets in here):
@@ -223,7 +227,9 @@ class CounterIntake:
         return flows.what, here
 
     def _count_drops(self, switch: Switch, read_at: float, totals: Mapping[PortNo, int]) -> None:
-        """Record drops of existing ports only, because a switch may report meters for any number of others."""
+        """Record the packets that meters have dropped.
+
+        Ports that the fabric does not have are left out: a switch may report meters for any number of them."""
         last_at = self._drops_at.get(switch.dpid)
         if last_at is not None and read_at <= last_at:
             return
