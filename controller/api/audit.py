@@ -1,8 +1,10 @@
 """Audit log: one line for each call that changes what the controller does, and for each refused call.
 
-In: the caller, the method, the job, the peer and the status of a call. Out: lines of the event ``audit``. No client can
-fill the disk: lines of refused calls, and of each tenant, are limited, and a summary counts the calls without a line.
-Successful calls of operators always have a line. A line never contains a token.
+In: the caller, the method, the job, the peer and the status of a call. Out: lines of the event ``audit``.
+
+No client can fill the disk. The number of lines is limited for refused calls, and for the calls of each tenant. A
+summary counts the calls that have no line. Successful calls of operators always have a line. A line never contains a
+token.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ Later = Callable[[float, Callable[[], None]], object]
 
 
 def noting() -> dict[str, str]:
-    """Return a new mapping, to which ``note`` adds fields in the current context until ``noting`` is called again."""
+    """Return a new mapping for the audit fields of one call.
+
+    From now on, ``note`` adds its fields to this mapping in the current context. This ends at the next call of
+    ``noting``."""
     notes: dict[str, str] = {}
     _NOTES.set(notes)
     return notes

@@ -1,6 +1,6 @@
 """Durations of calls by method and status code, from the beginning of a call to its answer. Streams are not measured.
 
-In: calls, in the API's thread. Out: all histograms, with which ``publish`` is called after each call.
+In: calls, in the API's thread. Out: the histograms of all calls so far, which ``publish`` receives after each call.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class CallTimes:
 
 
 def _code_name(code: Any) -> str:
-    """Return the name of a failed call's status code: ``UNKNOWN`` if no code is set, as gRPC sends it."""
+    """Return the name of a failed call's status code.
+
+    The name is ``UNKNOWN`` if the handler has set no code, because gRPC then sends this code to the client."""
     number = code.value[0] if isinstance(code, grpc.StatusCode) else code
     return _CODES[number] if number and number in _CODES else grpc.StatusCode.UNKNOWN.name

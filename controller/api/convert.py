@@ -60,7 +60,9 @@ CLOCK_ERROR = 1e-6
 """Relative amount by which a communication time may exceed its iteration time, because both are rounded."""
 
 LINKS_OF_CABLE = 2
-"""Number of links of an absent cable, one in each direction. Only links of cables can be absent, never circuits."""
+"""Number of links of an absent cable, one in each direction.
+
+Circuits also are links, but are never reported as absent."""
 
 MAX_LINKS_OF_SET = 8192
 """Largest number of virtual links of all jobs that one request changes together.
@@ -81,8 +83,9 @@ def request_id(request: pb.RegisterJobRequest) -> str:
 
 
 Entry = tuple[str, pb.UpdateJobRequest]
-"""Update of one job: its name in errors, such as ``jobs[1]`` (empty if the request has only this update), and the
-message."""
+"""Update of one job, as (name, message).
+
+Errors refer to the update by its name, such as ``jobs[1]``. The name is empty if the request has only this update."""
 
 
 def updated_specs(entries: Sequence[Entry], current: Sequence[JobSpec]) -> list[JobSpec]:
@@ -118,10 +121,10 @@ def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> JobSpec:
 
 
 def required_revisions(request: pb.UpdateJobRequest, current: int) -> frozenset[int]:
-    """Return the revisions that the job must still have when the update is applied.
+    """Return the revisions that the job's spec must have when the update is applied; empty if any revision will do.
 
-    The request may name a revision. An update that keeps fields of the present spec also requires its revision,
-    ``current``. If the result has two revisions, the update fails."""
+    The result has the revision that the request names, if it names one. It also has ``current``, the revision of the
+    present spec, if the update keeps fields of this spec. If these two revisions differ, the update fails."""
     named = {request.revision} if request.revision else set()
     return frozenset(named | {current} if _keeps_fields(request) else named)
 

@@ -87,7 +87,9 @@ def host_message(host: Host, switch: str) -> pb.Host:
 
 
 def link_message(link: Link, name: str, rate_bps: float | None = None, background_bps: float | None = None) -> pb.Link:
-    """Return the message of a link, whose ``name`` is such as ``leaf1:5>spine2``. The rates are those of ``Rates``."""
+    """Return the message of a link.
+
+    ``name``: name of the link, such as ``leaf1:5>spine2``. ``rate_bps``, ``background_bps``: see ``Rates``."""
     return message_of(pb.Link, link, name=name, rate_bps=rate_bps, background_bps=background_bps)
 
 

@@ -175,5 +175,7 @@ def _short(text: str) -> str:
 
 
 def _ascii(text: str) -> str:
-    """Return the text with characters beyond ASCII escaped; gRPC would percent-encode them, at three bytes per byte."""
+    """Return the text with characters beyond ASCII escaped.
+
+    gRPC would percent-encode them, and replace each of their bytes by three characters."""
     return text.encode("ascii", "backslashreplace").decode("ascii")

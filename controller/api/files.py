@@ -39,15 +39,18 @@ class Certificates:
         return partial(setattr, self, "newest", _contents(self._section, files))
 
     def for_server(self) -> grpc.ServerCredentials | None:
-        """Return credentials for one listener, which follow ``newest``; None without TLS.
+        """Return credentials for one listener; None without TLS.
 
-        The credentials change with ``newest``. If authorities are configured, clients must present a certificate."""
+        Each new connection uses the contents that ``newest`` has at this time. If authorities are configured, clients
+        must present a certificate."""
         if self.newest is None:
             return None
         in_use = self.newest
 
         def changed() -> grpc.ServerCertificateConfiguration | None:
-            """Return the configuration; None if unchanged. gRPC's threads call this before each handshake."""
+            """Return the new contents; None if they have not changed since the last call.
+
+            gRPC's threads call this before each handshake."""
             nonlocal in_use
             if self.newest is in_use or self.newest is None:
                 return None

@@ -38,7 +38,7 @@ FOLLOW_S = 0.25
 """Seconds between two checks of which member leads. Each new reading of etcd causes a further check."""
 
 _DETAILS = "grpc-status-details-bin"
-"""Key of the trailing metadata that each error of the API has, and no error of gRPC itself."""
+"""Key in the trailing metadata of an error that the API has sent. Errors that gRPC itself makes do not have it."""
 
 _OWN_FIELDS = ("user-agent", "grpc-", PREFIX)
 """Prefixes of header fields that are not forwarded. gRPC or this module sets such fields itself."""
@@ -178,7 +178,9 @@ class Forwarder(Servers):
 
 
 def obstacle(leader: Member, own: Member, certificates: Certificates) -> str:
-    """Return why calls cannot be forwarded to the leader, as words that follow "stands by,"; empty if they can."""
+    """Return the reason why calls cannot be forwarded to the leader; empty if they can.
+
+    The reason completes the sentence "the controller stands by, ..."."""
     if leader.id == own.id:
         return "but takes over now"
     if not leader.api:

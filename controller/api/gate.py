@@ -239,10 +239,11 @@ async def _stop(task: asyncio.Future[None]) -> None:
 
 
 def _entries(request: Any) -> list[tuple[str, Any]]:
-    """Return the entries of a request, one per job, each with the name by which errors refer to it.
+    """Return the entries of a request as (name, entry): one for each job.
 
-    Such a name is ``jobs[1]``. A request without a list of jobs is its own only entry, with an empty name. At most
-    ``MAX_ENTRIES`` + 1 entries are returned, enough to see that there are too many."""
+    Errors refer to an entry by its name, such as ``jobs[1]``. A request without a list of jobs counts as one entry,
+    whose name is empty. At most ``MAX_ENTRIES`` + 1 entries are returned, which is enough to see that a request has too
+    many."""
     if not hasattr(request, "jobs"):
         return [("", request)]
     return [(f"jobs[{n}]", entry) for n, entry in enumerate(islice(request.jobs, MAX_ENTRIES + 1))]

@@ -1,7 +1,8 @@
 """Link between each member's southbound and the leader: one gRPC stream of packets per member, at ``members.api``.
 
-In: packets, which this module does not interpret. Out: the same packets at the other end, in order. When an end has
-nothing to send, it sends empty packets, so that the other end notices within the duration of a lease when it fails.
+In: packets, which this module does not interpret. Out: the same packets at the other end, in order. An end that has
+nothing to send sends empty packets. If nothing arrives for the duration of a lease, an end knows that the other end or
+the connection has failed.
 
 Members of different versions can link if both can read a common packet format. The member names its formats in a header
 field. The leader chooses the newest common one, or refuses the link.
@@ -63,9 +64,10 @@ Its arguments are the member as NAME/ID, a function that queues a packet for the
 
 
 class Southbound(Protocol):
-    """Southbound of this member. ``link``: called by a thread with each packet of the southbound.
+    """Southbound of this member.
 
-    The argument None ends the link: the southbound could not read a packet of the leader."""
+    ``link``: function that the ``LeaderLink`` sets, and that a thread of the southbound calls with each packet for the
+    leader. The southbound calls it with None, which ends the link, if it could not read a packet of the leader."""
 
     link: Callable[[bytes | None], None]
 
@@ -182,9 +184,11 @@ def add_links(
 
 
 def _refuse_another(member: str, names: Collection[str], peer: Peer) -> None:
-    """Raise ``Unauthenticated`` if one member uses the certificate of another one.
+    """Raise ``Unauthenticated`` if the member's certificate should have the member's name, but does not have it.
 
-    Members may share a certificate if it has the name of none of them."""
+    ``names``: names that members' certificates may have. A certificate must have the member's name if this name is in
+    ``names``. One member can then not use the certificate of another. Members whose names are not in ``names`` may
+    share a certificate."""
     name = member.partition("/")[0]
     if not peer.socket and name in names and name not in peer.names:
         shown = ascii(", ".join(peer.names))

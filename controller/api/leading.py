@@ -20,7 +20,10 @@ _REPLACED = (
     "the controller cannot renew its claim of the state (signalbox alarms list says why), so it may have been replaced "
     "by another one, which has changed the state; retry later"
 )
-"""Reason for ``NoLeader``. Clients show a text that begins with "the controller", and replace any other text."""
+"""Text of the error ``NoLeader``.
+
+It begins with "the controller", because clients show such a text to the user. They replace any other text of this error
+by one of their own."""
 
 
 class Leading(Protocol):

@@ -14,8 +14,9 @@ import secrets
 MAX_CHARS = 256
 """Largest number of characters of a token; tokens that the controller issues are shorter."""
 MAX_KNOWN = 10_000
-"""Largest number of verified tokens to remember. Computing a MAC lets other threads run, which delays the API's
-thread."""
+"""Largest number of verified tokens to remember, so that their MACs need not be computed again.
+
+Each computation of a MAC lets other threads use the interpreter, and thus delays the API's thread."""
 
 
 RANDOM_BYTES = 32

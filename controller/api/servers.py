@@ -28,7 +28,9 @@ MOST_CALLS = 8192
 IDLE_MS = 300_000
 """Milliseconds after which a connection without calls is closed."""
 STOP_S = 2.0
-"""Seconds after the grace that gRPC may take to end the calls. A standby that takes over waits for its end."""
+"""Seconds that gRPC may take to end the calls after the grace is over.
+
+A standby stops its own servers before it takes over, so this time must be short."""
 SUMMARY_EVERY_S = 1.0
 """Seconds between summaries of the log lines that were left out."""
 

@@ -68,8 +68,9 @@ from signalbox.words import MAY_BE_REPLACED
 VERSION = version("signalbox-controller")
 
 LINKS_OF_CALL, CONNECTIONS_OF_CALL = 64, 8
-"""Number of virtual links, and of reported connections, whose processing by the control loop takes about as long as one
-call."""
+"""Number of virtual links, and number of reported connections, that count as one call.
+
+The control loop takes about as long to process so many of them as to process one call."""
 
 MAX_JOB_IDS = 10_000
 """Largest number of jobs that one request for routes may name. A request without job ids lists the routes of all
@@ -79,8 +80,9 @@ Found = TypeVar("Found")
 
 
 UNKNOWN_S = 2.0
-"""Seconds for which a call waits until an unknown registration becomes known, because it may just have begun or
-ended."""
+"""Seconds for which a call waits until an unknown registration appears in the published status.
+
+The registration may just have begun or ended."""
 
 
 class Services(FabricWork, pb_grpc.JobServiceServicer):
@@ -165,7 +167,9 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return uid
 
     def _note_uid_of_end(self, job_id: str, reason: EndReason, ended_at: float) -> None:
-        """Add the uid of the registration with this end, if there is one, to the audit line of the current call."""
+        """Add the uid of the ended registration to the audit line of the current call.
+
+        The registration is the one that ended for this reason at this time; nothing is added if the status has none."""
         meant = (job_id, reason, ended_at)
         found = (end for end in reversed(self._status.job_ends) if (end.job_id, end.reason, end.ended_at) == meant)
         if end := next(found, None):
@@ -477,7 +481,10 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
 
 
 def _fabric(status: Status, late: frozenset[Dpid], held: frozenset[tuple[Dpid, str]] | None) -> bytes:
-    """Return the answer of ``GetFabric``. ``late``: see ``convert_fabric.rates``. ``held``: switches with holders."""
+    """Return the answer of ``GetFabric``.
+
+    ``late``: see ``convert_fabric.rates``. ``held``: pairs (switch, name of the member that is its master); None if
+    members do not divide the switches."""
     holders = None if held is None else dict(held)
     encoded: bytes = convert_fabric.fabric_message(status, late, holders).SerializeToString()
     return encoded

@@ -43,10 +43,10 @@ JobRow = tuple[JobStatus, JobDemand | None, tuple[float, ...]]
 efficiency."""
 
 _SNAPSHOT = attrgetter(*(field.name for field in fields(JobStatus) if field.name != "vitals"))
-"""Function that returns a tuple of all fields of a job except ``vitals``, the only field that changes within one
-status.
+"""Function that returns a tuple of all fields of a job's status except ``vitals``.
 
-Comparing two such tuples is fast, because Python compares their entries by identity first."""
+The other fields never change while a status is published. Two tuples are compared fast, because Python compares their
+entries by identity first."""
 
 
 class JobRows(Rows[JobKey, JobRow]):

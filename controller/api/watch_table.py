@@ -1,7 +1,9 @@
-"""Table of the rows of a watch, each encoded once for all watchers, with the version of the table at its last change.
+"""Table of the rows of a watch, each encoded once for all watchers.
 
-In: all present rows. Out: messages for watchers, with the rows that have changed since the version that the watcher
-knows. A watcher that reads late gets each row once, in its newest form. Removed rows are remembered for a while.
+In: all present rows. Out: messages for watchers. The table has a version, which grows with each change. Each row has
+the version at which the row was last changed. A message has the rows that have changed since the version that the
+watcher knows. A watcher that reads late gets each row once, in its newest form. Removed rows are remembered for a
+while.
 
 A serialized message is made by concatenating serialized parts. Protobuf merges concatenated messages, and appends their
 repeated fields (https://protobuf.dev/programming-guides/encoding/, "Last One Wins").

@@ -36,12 +36,13 @@ ROUTES_SPACING_S = 0.02
 
 TOGETHER = 16
 TURN_S = 0.015
-"""Number of watchers that are woken together, and seconds until the next group is woken."""
+"""Seconds from the wake-up of one group of watchers to the next. A group has ``TOGETHER`` watchers."""
 
 LARGE_BYTES = 256 * 1024
 LARGE_TOGETHER = 4
-"""Size in bytes above which a message is large, such as one with a plan, and largest number of large messages that are
-sent at the same time."""
+"""Largest number of large messages that are sent at the same time.
+
+A message is large if it has more than ``LARGE_BYTES`` bytes, for example because it contains a plan."""
 
 SHARED_ROUTES_BYTES = 16 << 20
 """Total size in bytes of the latest messages with routes that are kept for other watchers."""
