@@ -39,7 +39,7 @@ def circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
 
 
 def no_parts(names: Collection[str], cabling: Cabling, optical: Mapping[Dpid, str], fabric: Fabric) -> WhyNot:
-    """Return, for each name of an optical part, the reason why the part cannot be drained.
+    """Return the reason why an optical part cannot be drained, for each of the names that denotes an optical part.
 
     Optical parts are optical switches, interfaces of servers at them, and circuits. ``optical``: names of the optical
     switches."""
@@ -113,7 +113,10 @@ def use_of(arrangement: Arrangement, routes: Iterable[Route], usable: Container[
 
 
 def arranged(found: JobAnalysis, use: Use) -> Arranged:
-    """Return sentences about the job's circuits and, if these limit the job, about the reason and possible gains."""
+    """Return sentences about the job's circuits.
+
+    If the job is limited by its own traffic on the circuits, the result also says why, and what better routes could
+    gain."""
     wiring, circuits = use.wiring, counted(len(use.wiring.circuits), "circuit")
     usable = f"{circuits}, of which {use.unusable:,} cannot be used now" if use.unusable else circuits
     on = f"parallelization {wiring.parallelization} on {usable}" if wiring.parallelization else f"on {usable}"

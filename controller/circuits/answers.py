@@ -64,7 +64,10 @@ def mend_wiring(asked: MendWiring) -> MendedWiring:
 
 
 def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
-    """Return the routes of the plan, with the addresses of the spec ``runs`` in place of the planner's."""
+    """Return the routes of the plan, with the job's own addresses.
+
+    The plan was made with other addresses (``Way.spec``). Each is replaced by the address in the same place of
+    ``runs``."""
     address = dict(zip(best.spec.endpoints, runs.endpoints, strict=True))
 
     def ports(path: Path) -> tuple[Port, ...]:
@@ -79,7 +82,9 @@ def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
 
 
 def refusal(answer: Answer) -> str:
-    """Return the text that refuses circuits for a job: the better alternative, and both iteration times."""
+    """Return the text with which the controller refuses circuits for a job.
+
+    The text says that one switch would be better, and gives the time of an iteration on the switch and on circuits."""
     best, other = answer.best, answer.other
     return (
         f"one switch with {best.rates.other_gbps:g} Gbit/s per server is better: {other.other_s:.4g} s per iteration, "

@@ -243,7 +243,8 @@ def _dark_interfaces(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabr
     An interface does not work in each of these cases:
 
     - its port is down at either end;
-    - no probes arrive over its circuit, or none arrived before another circuit replaced it;
+    - it sends into a circuit, and no probes arrive at the end of the circuit;
+    - it sent into a circuit that was replaced before any probes had arrived at its end;
     - its fibres may be swapped;
     - its probes arrive at an interface to which no circuit leads."""
     for at in sorted(circuits.cabling.fibre_of):

@@ -1,14 +1,23 @@
 """Configured fibres, and the detection of fibres that do not work or are not connected as configured.
 
-``Cabling`` has the connections between interfaces of servers and ports of optical switches, each by a pair of fibres,
-one for each direction. Optical switches pass light on and send no LLDP of their own, so the controller cannot discover
-these connections. It discovers where a circuit leads by LLDP between servers, as for any link.
+``Cabling`` has the connections between interfaces of servers and ports of optical switches. Each connection is a pair
+of fibres, one for each direction. Optical switches pass light on and send no LLDP of their own, so the controller
+cannot discover these connections. It discovers where a circuit leads by LLDP between servers, as for any link.
 
-``FibreState`` finds fibres that are not connected as configured. In: the active circuits, the circuits over which no
-probes arrive, and for each interface where its probes arrive. Out: circuits with a fibre that may be dark, even after
-they were replaced; interfaces whose probes arrive elsewhere; pairs of interfaces, at one optical switch or one server,
-whose fibres may be swapped. A pair is reported if all probes from and to its two interfaces arrive as they would with
-swapped fibres. Several pairs may explain the same probes.
+``FibreState`` finds fibres that are not connected as configured. In:
+
+- the active circuits;
+- the circuits over which no probes arrive;
+- the interface at which the probes of each interface arrive.
+
+Out:
+
+- circuits with a fibre that may be dark, even after these circuits were replaced;
+- interfaces whose probes arrive at an unexpected interface;
+- pairs of interfaces, at one optical switch or one server, whose fibres may be swapped.
+
+A pair is reported if all probes from and to its two interfaces arrive as they would with swapped fibres. Several pairs
+may explain the same probes.
 
 Fibres are examined when circuits and probes have not changed for a while. A finding stays until probes contradict it or
 a port is down. A change of circuits alone neither adds nor removes findings. Pure; ``now`` is monotonic seconds.
@@ -199,7 +208,9 @@ class FibreState:
 
 
 class _Found:
-    """Places where probes arrive, compared with those where they would arrive if two interfaces had swapped fibres."""
+    """Test of swaps: whether two swapped pairs of fibres would explain where the probes arrive.
+
+    ``active``: active circuits. ``heard``: for each interface, the interface at which its probes arrive."""
 
     def __init__(self, active: Circuits, heard: Circuits) -> None:
         self._active, self._heard = active, heard
@@ -226,7 +237,7 @@ class _Found:
 
 
 def _other(swap: Swap, at: PortRef) -> PortRef:
-    """Return the interface whose fibres ``at`` would have with this swap."""
+    """Return the other interface of the swap if ``at`` is one of its two interfaces; if not, return ``at``."""
     if at not in swap:
         return at
     one, other = swap

@@ -72,7 +72,7 @@ MISSING_S = 5.0
 Servers send a probe at once when a circuit is made, and every second."""
 
 ABSENT_S = 1.0
-"""Seconds without a link of a job's circuit after which its optical switch is read again."""
+"""Seconds for which a job's circuit may be without a link before its optical switch is read again."""
 
 AWAY_S = 15.0
 """Seconds after which a disconnected optical switch raises an alarm and is left out of new wirings."""
@@ -244,10 +244,11 @@ class OpticalSwitches:
 
     @property
     def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
-        """Wanted cross-connects of each optical switch: those for circuits of jobs, and its other present ones.
+        """Wanted cross-connects: output port by input port, for each optical switch.
 
-        If other programs or people have connected several input ports to one output port, one of these cross-connects
-        is kept."""
+        A switch should have the cross-connects for the circuits of jobs. It keeps a present cross-connect if neither of
+        its two ports is needed for these. If other programs or people have connected several input ports to one output
+        port, only one of these cross-connects is kept."""
         owned = self.cabling.connected(self._owned)
         found = {}
         for dpid in self.cabling.optical:
@@ -358,10 +359,10 @@ class OpticalSwitches:
         return self._moved(before)
 
     def _moved(self, before: Mapping[Dpid, Mapping[PortNo, PortNo]]) -> frozenset[PortRef]:
-        """Return the sending interfaces whose circuits have changed since the cross-connects ``before``.
+        """Return the sending interfaces whose circuits have changed since the cross-connects were ``before``.
 
-        Switches that were unknown before are left out, because all probes so far have used their present
-        cross-connects."""
+        Switches that are not in ``before`` are left out: their cross-connects have just been read for the first time.
+        All probes so far have used these cross-connects, so there is no change for probes."""
         changed = (
             PortRef(dpid, src)
             for dpid, was in before.items()

@@ -1,8 +1,11 @@
-"""Questions about the wirings of jobs, and their answers. A separate process answers a question with many plans.
+"""Questions about the wirings of jobs, and their answers.
+
+A separate process answers the questions, because it makes many plans for an answer.
 
 A question identifies a server by its index in ``servers``, and an optical switch by its index in ``optical``. A
 ``Place`` is an interface: index of the server, and index of the optical switch. Functions of this module convert
-indices into ports of the fabric and back. Pure."""
+indices into ports of the fabric and back. Pure.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class Question:
     """Uid of the job's registration."""
     spec: JobSpec
     servers: tuple[Dpid, ...]
-    """Servers of the job's addresses, in the order in which ranks name them."""
+    """Servers of the job, in the order of the lowest rank on each."""
     optical: tuple[Dpid, ...]
     """Optical switches at which each of the servers has an interface."""
     interface_bps: float
@@ -113,7 +116,7 @@ def mended_wiring(asked: MendWiring, found: MendedWiring, cabling: Cabling) -> J
 
 
 def routes_of(asked: FindWiring, found: FoundWiring, cabling: Cabling) -> Routes:
-    """Return the routes that were found with a wiring, in the planner's form."""
+    """Return the routes that were found with a wiring, as paths over links of the fabric."""
     interfaces = [[cabling.interface(server, optical) for optical in asked.optical] for server in asked.servers]
 
     def path(places: Iterable[Place]) -> Path:

@@ -39,7 +39,9 @@ MOST_NAMED = 4
 RETRY_S = 30.0
 """Seconds after a failure until the next attempt."""
 MAKING_S = 5.0
-"""Seconds after a change of circuits for which jobs wait until their new circuits become links."""
+"""Seconds for which jobs wait until their new circuits become links.
+
+They begin when the optical switches have finished the change of circuits."""
 BOUNDARY_S = 60.0
 """Largest number of seconds for which a job's new circuits wait for the end of an iteration, if the job reports
 iterations."""
@@ -137,10 +139,11 @@ class Wirings:
         hosts: Mapping[str, Host],
         now: float,
     ) -> JobWiring | None:
-        """Record the answer to a question, and return the wiring that the job gets now; None if it gets none.
+        """Record the answer to a question, and return the wiring that the job gets at once.
 
-        It gets none if it has ended or was replaced by another registration, too. ``found``: the answer, or an error
-        message."""
+        The result is None if the job has ended, if another registration has replaced it, or if there is no wiring. For
+        an answer to a ``MendWiring``, it is always None: ``others_due`` returns the wiring later. ``found``: the
+        answer, or an error message."""
         self.asked = None
         job = jobs.get(asked.job_id)
         self.refused = {job_id: one for job_id, one in self.refused.items() if _is_of(one.asked, jobs.get(job_id))}
@@ -240,8 +243,8 @@ def unwired(
     """Return the reasons why jobs wait, and the next question.
 
     ``interface_bps``: rates of interfaces that work on both sides of their fibres. ``new``: jobs whose circuits are
-    being made. ``away``: optical switches that are disconnected. ``may_return``: earlier states of wired jobs that a
-    failed commit would restore."""
+    being made. ``away``: optical switches that are disconnected. ``may_return``: jobs with wirings as they were before
+    changes that are not on disk yet. A failed commit would restore these jobs, so their servers are not free."""
     if not cabling.optical:
         return Unwired({}, None)
     why: dict[JobId, str] = {}
@@ -306,10 +309,10 @@ def _fits(wiring: JobWiring, servers: Collection[Dpid], cabling: Cabling) -> boo
 
 
 def _servers(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:
-    """Return the servers of the job's addresses, in the order in which ranks name them.
+    """Return the servers of the job, in the order of the lowest rank on each.
 
-    The result is empty if a host is unknown, if two addresses belong to one server, or if a server has no
-    interfaces."""
+    The result is empty if a host is unknown, if two addresses belong to one server, if a server has no interfaces, or
+    if there is only one server."""
     found: list[Dpid] = []
     for ip in dict.fromkeys(job.spec.endpoints):
         host = hosts.get(ip)

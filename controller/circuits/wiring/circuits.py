@@ -242,11 +242,11 @@ def _as_booleans(sets: Sequence[int], servers: int) -> NDArray[np.bool_]:
 def spread(wiring: Wiring, hops: Ints, sent: Floats) -> Floats:
     """Return the bytes that each interface sends into its circuit; shape (interfaces, servers).
 
-    Every server divides its traffic evenly over all shortest paths, as hashing does on average. The best routing with
-    subflows of any size has at most the same largest load.
+    Every server divides its traffic evenly over all shortest paths, as hashing does on average. The best routing, with
+    subflows of any size, has at most the same largest load.
 
-    ``hops``, ``sent``: hops and bytes from the row's server to the column's server. The columns may be a part of the
-    servers. Pairs that are not connected are left out."""
+    ``hops``, ``sent``: hops and bytes from the row's server to the column's server. Both may have only the columns of
+    some destinations. Pairs that are not connected are left out."""
     waiting = np.where(hops > 0, sent, 0.0)
     loads = np.zeros((wiring.interfaces, wiring.servers))
     active = [np.array([peer is not None for peer in peers]) for peers in wiring.peers]

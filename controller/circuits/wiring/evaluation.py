@@ -1,13 +1,17 @@
 """Evaluation of wirings: the wiring and the parallelization that a job should have on a direct-connect fabric.
 
-In: ``Offer``s, and the available servers, interfaces and rates. Out: for every parallelization its wiring, the
-planner's routes, the time of an iteration and its bound, and the time of an iteration on the alternative: one switch
-that connects all servers. ``Answer.best`` is the parallelization with the shortest iteration. Each parallelization is
-evaluated on a wiring that was found for it. Searching parallelizations and wirings alternately would thus find nothing
+In: ``Offer``s, and the available servers, interfaces and rates. Out, for every parallelization:
+
+- its wiring, and the planner's routes;
+- the time of an iteration on the wiring, and its lower bound;
+- the time of an iteration on the alternative: one switch that connects all servers.
+
+``Answer.best`` is the parallelization with the shortest iteration. Each parallelization is evaluated on a wiring that
+was found for it alone. A search that changes the parallelization and the wiring in turn would therefore find nothing
 better. docs/wiring.md has the model.
 
-Servers forward packets for each other, so circuits carry some bytes several times. Above a *break-even*, this costs
-more time than the higher rate of circuits saves:
+Servers forward packets for each other, so some bytes pass several circuits. If the ratio r is above a *break-even*,
+forwarding costs more time than the higher rate of circuits saves:
 
 - d: number of interfaces per server; B: rate of an interface.
 - r: bytes of pairs / bytes of rings; h: mean number of hops of pairs.
@@ -82,7 +86,8 @@ class BreakEven:
 MOST_SEARCHED = 5_000
 """Largest number of flows for which the planner searches for routes.
 
-With more flows, a circulant wiring keeps the routes of coin change (``rings``), and no further wirings are planned."""
+If there are more flows, the routes of only one wiring are planned. If it is circulant, the flows keep the routes of
+coin change, which use the fewest circuits (``rings``)."""
 
 MOST_PLANNED = 4
 """Largest number of wirings of one parallelization whose routes are planned."""
@@ -108,7 +113,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Job and its parallelizations. A job that names none has a single ``Way`` with its own spec."""
+    """Job and its parallelizations. A job whose spec lists none has one ``Way``, with the spec itself."""
 
     job_id: str
     servers: int

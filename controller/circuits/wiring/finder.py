@@ -44,12 +44,16 @@ BITS = 8
 MOST_SPREAD = 1 << 22
 """Largest product (pairs x interfaces x diameter) for which the expected time is computed."""
 _SERVERS_TRIED = 256 * 16
-"""Largest product (servers x interfaces) for which circulant wirings are tried for every division."""
+"""Largest product (servers x interfaces) for which circulant wirings with any number of interfaces for rings are tried.
+
+Above it, all interfaces of a circulant wiring are for rings."""
 _DIVISIONS_TRIED = 1 << 14
-"""Largest product (servers x possible divisions) for which all divisions among several ``Rings`` are tried."""
+"""Largest product (servers x possible divisions) for which ``_divisions`` returns all possible divisions."""
 
 Orders = tuple[tuple[Order, ...], ...]
-"""Orders of the servers in the rings of one ``Rings``: for each of its interfaces, one order per group."""
+"""Orders of the servers in the rings of one ``Rings``.
+
+``orders[k][g]``: order of the servers of group g in the ring on interface k of the ``Rings``."""
 
 
 @dataclass(frozen=True)
@@ -216,9 +220,11 @@ def _candidates(traffic: Traffic, interfaces: int) -> Iterator[tuple[Wiring, tup
 
 
 def _divisions(traffic: Traffic, interfaces: int) -> Sequence[Sequence[int]]:
-    """Return divisions to try: numbers of interfaces of each ``Rings``, with a sum of at least 1 if there are rings.
+    """Return the divisions of the interfaces that are to be tried.
 
-    If there are few divisions, all are returned; if not, one for each sum, in proportion to the bytes."""
+    A division is a tuple with the number of interfaces of each ``Rings``. Interfaces that are left over are for pairs.
+    If there are rings, they get at least one interface. If there are few divisions, all are returned. Otherwise one is
+    returned for each number of interfaces of all rings together, in proportion to the bytes."""
     kinds = len(traffic.rings)
     if not kinds:
         return [()]
@@ -233,7 +239,10 @@ def _has_all_reduce_of_all_servers(traffic: Traffic) -> bool:
 
 
 def _circulant(traffic: Traffic, interfaces: int, of_rings: int) -> Iterator[tuple[Wiring, tuple[Orders, ...]]]:
-    """Yield circulant wirings, on which all-reduces among a part of the servers run as the job specifies."""
+    """Yield a circulant wiring, or nothing if no steps connect all servers.
+
+    ``of_rings``: number of interfaces for rings over all servers. All-reduces among a part of the servers run as the
+    job specifies."""
     weights = traffic.by_offset.tolist() if traffic.pairs else None
     uneven = weights if weights and not np.allclose(weights[1:], weights[1]) else None
     tried = MOST_TRIED if uneven is None else MOST_TRIED * 8 // max(8, traffic.servers)

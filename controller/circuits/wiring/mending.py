@@ -69,7 +69,9 @@ def _with_free_ports_connected(
     lost: Collection[Circuit],
     dead: Collection[Port],
 ) -> Wiring:
-    """Return the wiring with its free ports connected, at the least cost for one optical switch after the other."""
+    """Return the wiring with its free ports connected.
+
+    The free ports of one optical switch after the other are connected in the way with the least cost."""
     for interface in interfaces:
         ways = [_with(wiring, interface, made) for made in _ways(wiring.peers[interface], interface, lost, dead)]
         wiring = min(ways, key=lambda each: _cost(sent, each))
@@ -98,9 +100,11 @@ def _ways(
 def _in_one_ring(
     peers: Peers, interface: int, receiving: Sequence[int], lost: Collection[Circuit]
 ) -> tuple[tuple[int, int], ...]:
-    """Return circuits that connect the paths of an incomplete permutation into one ring.
+    """Return circuits that connect all paths at one optical switch into one ring.
 
-    ``receiving``: servers where the paths begin and whose interfaces work."""
+    At an optical switch with free ports, circuits form paths from server to server. Each path begins at a server that
+    receives nothing. ``receiving``: servers at which a path begins, without those whose interface has failed. The
+    result leaves out the circuits in ``lost``."""
     ends = []
     for server in receiving:
         while (after := peers[server]) is not None:

@@ -1,18 +1,18 @@
 """Circulant wirings: steps of ring permutations, and routes that consist of these steps.
 
 In a ring over n servers, each server sends to the server whose number is higher by ``step`` (modulo n). The ring visits
-all servers exactly if the step is coprime to n. Every such ring takes the same time for an all-reduce. The steps can
-therefore be chosen so that other traffic on the same circuits has short paths. This follows Wang et al., "TopoOpt:
+all servers if and only if the step is coprime to n. Every such ring takes the same time for an all-reduce. The steps
+can therefore be chosen so that other traffic on the same circuits has short paths. This follows Wang et al., "TopoOpt:
 Co-optimizing Network Topology and Parallelization Strategy for Distributed Training Jobs", NSDI 2023 (TotientPerms and
 SelectPermutations). Near-geometric steps keep the diameter of d rings within d n^(1/d).
 
 A path from server i to server (i + offset) mod n corresponds to a *way* to pay the amount ``offset``, modulo n, with
 steps as coins. The shortest paths use the fewest coins (CoinChangeMod in the same paper). First, all servers use the
 same way for the same offset. If all servers send alike, all circuits of one interface then have the same load. The ways
-are chosen so that the loads of different interfaces are as equal as possible. Then single flows change to other ways,
-or to another order of the same steps, with lower loads.
+are chosen so that the loads of different interfaces are as equal as possible. Then single flows change to less loaded
+paths: to other ways, or to the same steps in another order.
 
-In: servers, steps, bytes or rates. Out: steps of rings, of each offset, and of each flow; paths of flows.
+In: servers, steps, bytes or rates. Out: the steps of rings; a way for each offset and for each flow; paths of flows.
 """
 
 from __future__ import annotations
@@ -110,9 +110,10 @@ def chosen_steps(
 
 
 def ring_order(members: Sequence[int], step: int) -> tuple[int, ...]:
-    """Return the members in ring order: after each, the one whose position is ``step`` higher, modulo their number.
+    """Return the members in ring order: each is ``step`` positions after the previous one, modulo their number.
 
-    Raises ``ValueError`` if the step is not coprime to the number of members, which would give several rings."""
+    Example: ``ring_order((0, 1, 2, 3, 4), 2)`` is ``(0, 2, 4, 1, 3)``. Raises ``ValueError`` if the step is not coprime
+    to the number of members, which would give several rings."""
     size = len(members)
     if math.gcd(step, size) != 1:
         raise ValueError(f"step {step} divides {size} servers into several rings")
@@ -157,9 +158,9 @@ _ROUNDS = 8
 _ROUNDING = 1e-9
 
 MOST_EVENED = 20_000
-"""Largest number of flows for which single flows may take another way than other flows of the same offset."""
+"""Largest number of flows for which ways are chosen flow by flow. Otherwise all flows of an offset use the same way."""
 _WAYS_OF_ONE = 16
-"""Number of ways that single flows of an offset may use, each in as many orders as it has hops."""
+"""Number of ways of an offset that are considered for a single flow. A flow may begin a way with any of its steps."""
 
 InterfacePath = tuple[int, ...]
 """Path of a packet: the interface by which it leaves each server, in order."""
@@ -284,7 +285,9 @@ def _rotations(ways: Iterable[InterfacePath]) -> list[InterfacePath]:
 
 
 def _ways(offset: int, first: int, servers: int, steps: Sequence[int], hops: Sequence[int]) -> Iterator[InterfacePath]:
-    """Yield the shortest ways for the offset, with ascending interfaces from ``first`` on."""
+    """Yield the shortest ways for the offset that use no interface below ``first``.
+
+    The interfaces of a way are in ascending order, so that ways with the same steps occur only once."""
     if offset == 0:
         yield ()
         return

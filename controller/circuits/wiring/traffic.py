@@ -1,11 +1,14 @@
 """Traffic of a job for the search for a wiring: rings whose order is free, and bytes between pairs of servers.
 
-In: a ``JobSpec``. Ranks with the same address are on one server, and servers are numbered in the order in which ranks
-name them. Out: ``Traffic``. An all-reduce may run over any ring of its servers, and over several rings at once, each
-with a part of the bytes. The same applies to its halves, reduce-scatter and all-gather. All other traffic (all-to-all,
-pipelines and transfers) is counted per pair of servers.
+In: a ``JobSpec``. Out: ``Traffic``. Ranks with the same address are on one server. Servers are numbered from 0, in the
+order of the lowest rank on each.
 
-``in_rings`` returns the spec of the job on chosen rings, for planner, checker and simulator."""
+An all-reduce may run over any ring of its servers, and over several rings at once, each with a part of the bytes. The
+same applies to its halves, reduce-scatter and all-gather. All other traffic (all-to-all, pipelines and transfers) is
+counted per pair of servers.
+
+``in_rings`` returns the spec of the job on chosen rings, for planner, checker and simulator.
+"""
 
 from __future__ import annotations
 
@@ -132,15 +135,15 @@ def traffic_of(spec: JobSpec) -> Traffic:
 
 
 def traffic_as_it_runs(spec: JobSpec) -> Traffic:
-    """Return the traffic with all-reduces counted as bytes of pairs, in rings in the order of the ranks.
+    """Return the traffic without free rings: all bytes are bytes of pairs.
 
-    Raises ``InvalidInput`` as ``virtual_links`` does."""
+    All-reduces run in rings that follow the order of the ranks. Raises ``InvalidInput`` as ``virtual_links`` does."""
     servers = servers_of(spec)
     return Traffic(len(servers), (), _pairs(spec, spec.collectives, servers), spec.max_subflows)
 
 
 def servers_of(spec: JobSpec) -> dict[str, int]:
-    """Return the number of each address's server, in the order in which ranks name the addresses."""
+    """Return the server's number by address. Servers are numbered from 0, in the order of the lowest rank on each."""
     return {address: number for number, address in enumerate(dict.fromkeys(spec.endpoints))}
 
 
@@ -217,7 +220,8 @@ def _merge(collectives: Iterable[Collective]) -> list[Collective]:
 def _rings_of(parts: Iterable[tuple[CollectiveGroup, Collective, Sequence[int]]]) -> tuple[Rings, ...]:
     """Return the ``Rings`` of these collectives.
 
-    Collectives of the same servers run in the same rings. Groups without a common server are in the same ``Rings``."""
+    Collectives of the same servers belong to one group. Each group joins the first ``Rings`` whose groups have no
+    server in common with it; if there is none, it begins new ``Rings``."""
     of_group = defaultdict[Order, list[tuple[CollectiveGroup, Collective, int]]](list)
     for part, collective, of_ranks in parts:
         if len(servers := tuple(sorted(set(of_ranks)))) > 1:
