@@ -148,8 +148,8 @@ class ControlLoop:
     def _begin_arranged(self, now: float) -> None:
         """Begin the jobs that the extension does not hold back any longer, on the routes that it has found.
 
-        If the extension has no routes for one of these jobs, the running planning cycle is dropped: its plan would
-        leave the job on detours."""
+        If the extension has no routes for one of these jobs, the running planning cycle is dropped. Its plan was begun
+        without the job's new circuits, and would leave the job on detours."""
         s = self.state
         made = {} if Work.RULES in self._pending.due else self.extension.begin(now)
         for job_id, routes in made.items() if s.mode is Mode.PLANNED else ():
@@ -201,9 +201,10 @@ class ControlLoop:
         return asked
 
     def _record_broken(self, now: float) -> bool:
-        """Record the lost links that routes use, and return whether there are more than at the last call.
+        """Record the lost links that routes use, and return whether a link has been added since the last call.
 
-        If all routes were intact before, the latest repair is forgotten, because the new loss may not be repairable."""
+        If all routes were intact before, the latest repair is forgotten. The status would otherwise report it as the
+        repair of the new loss, which is perhaps not repairable."""
         s = self.state
         was_whole = not s.losses.broken
         more = s.losses.record_broken(self.derived.routed_lost_links(), now)

@@ -1,8 +1,8 @@
 """Progress of drains: a part can be pulled when no route uses it, and counters show only probes on its links.
 
 In: the drained parts, the flows on their links, the rules of neighbouring switches, and counters. Out: a
-``DrainStatus`` for each part. A drain waits only for neighbours, the switches with a cable to the part, and there only
-for rules that lead to the part. The module is pure; ``now`` is monotonic seconds.
+``DrainStatus`` for each part. Neighbours are the switches with a cable to the part. A drain waits only for neighbours
+that have rules which lead to the part. The module is pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class _Progress:
     """Progress of one drained part that no route uses."""
 
     quiet: dict[PortRef, bool] = field(default_factory=dict)
-    """Ports that send no packets to the part; False for a port whose switch has disconnected."""
+    """Ports that send no packets to the part.
+
+    The value is False if the port's switch has disconnected since this was found, else True."""
     empty_at: float | None = None
     waits_for: tuple[str, ...] = ()
     """Obstacles to pulling the part, in words."""
@@ -76,7 +78,7 @@ class _Surroundings(NamedTuple):
     sending: frozenset[PortRef] = frozenset()
     """Ports that may send to a drained part, under the installed rules or the rules to be installed."""
     fed: frozenset[Dpid] = frozenset()
-    """Switches that packets may enter, from ports in ``sending`` or from hosts."""
+    """Switches that packets may enter: those with hosts, and those to which ports in ``sending`` lead."""
     refused: Mapping[Dpid, int] = Counter()
 
 

@@ -217,7 +217,7 @@ class Extension:
         return ()
 
     def change(self, now: float) -> Sequence[Command]:
-        """Return commands that change which ports the one-way ports are connected to.
+        """Return commands that connect one-way ports to other ports than now.
 
         The core calls this while all other switches hold the wanted rules, so that no outdated rule sends packets to
         these ports."""

@@ -34,10 +34,10 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 
 RISE = 1.1
-"""Smallest factor by which background must slow down the flows on a link to start a plan."""
+"""Factor by which background must slow down the flows on a link, compared with the latest plan, to start a plan."""
 
 SHOWN = 1.03
-"""Smallest factor by which changed background must slow down or speed up flows for slowdowns to be computed again."""
+"""Factor by which a change of background must slow down or speed up flows, for slowdowns to be computed again."""
 
 SLOWER = 1.3
 """Factor by which the communication time of an iteration must exceed the usual one for the iteration to count as
@@ -150,7 +150,9 @@ def _links_of_flows(
 
 
 def has_slowed(recent_s: Sequence[float], new: int) -> bool:
-    """Return whether communication has become slow with one of the latest ``new`` iterations.
+    """Return whether communication has become slow at one of the latest ``new`` iterations.
+
+    At this iteration, the job counts as slower (``SLOWER``, ``LATEST``); at the iteration before, it did not.
 
     ``recent_s``: communication times, oldest first, of iterations on the same routes with the same bytes."""
     counts = range(max(len(recent_s) - new, 0) + 1, len(recent_s) + 1)
@@ -187,8 +189,9 @@ class PlanningCycle:
         self._began_at = 0.0
         self._rests_until = -math.inf
         self.unplanned: frozenset[JobId] = frozenset()
-        """New jobs whose first cycle is not over. They get no rules yet, because their first plan would soon replace
-        these."""
+        """New jobs whose first cycle is not over.
+
+        They get no rules yet, because the first plan would soon replace such rules."""
         self.generation = 0
         """Number of the latest problem."""
         self.slowdowns = Slowdowns(0)

@@ -267,7 +267,7 @@ class LinkLosses:
 
     def __init__(self) -> None:
         self.before: Mapping[LinkId, Link] = {}
-        """Links given to the last but one call of ``lost``: those of the fabric before its latest change."""
+        """Links of the fabric before its latest change: the argument of ``lost`` at the call before the last one."""
         self.repair_s: float | None = None
         """Seconds from the latest loss until switches had confirmed the repaired routes; None until then."""
         self.repair_times = Histogram()
@@ -331,8 +331,8 @@ class Sending:
         self.generation: Mapping[JobId, int] = {}
         """Generation of the confirmed routes, by job. A job whose routes have never changed has no entry.
 
-        The generation of a job grows when its routes change, or the ports that distinguish its subflows. Each change
-        makes a new mapping."""
+        The generation of a job grows when its routes change. It also grows when other ports distinguish its subflows.
+        Each such change replaces this mapping by a new object."""
         self.install_times = Histogram()
         """Distribution of the seconds from sending a stage until all of its switches have confirmed it."""
         self._sent_at: dict[int, float] = {}
@@ -431,9 +431,9 @@ class Sending:
         return due
 
     def refuse_mode(self, error: SignalboxError) -> list[Reply]:
-        """Return the refusal of the request to set the mode that waits for the disk, if any.
+        """Refuse the request to set the mode, if there is one that waits for the disk.
 
-        The caller has restored the mode before."""
+        Returns the reply, if any. The caller must restore the earlier mode before this call."""
         if (waiter := self._for_mode) is None or waiter.is_saved:
             return []
         self._for_mode = None
