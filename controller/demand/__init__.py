@@ -3,8 +3,9 @@
 In: jobs (``controller.jobs``), and counters per pair of addresses. Out: a frozen ``JobDemand`` for each job, and the
 virtual links for the planner (docs/explanation/measured-demand.md).
 
-- ``measured_demand``: the bytes that every job is planned for, and the rules that learning may use; begin here.
-- ``watched_job``: the measured demand of one job, and the pairs found before amounts are known.
+- ``measured_demand``: the bytes that every job is planned for, and the division of counting rules among the jobs whose
+  traffic is learnt; begin here.
+- ``watched_job``: the measured demand of one job. The pairs that send are found before their amounts are known.
 - ``payload_windows``, ``pair_counters``: counted payload per pair, and the number of iterations in the same time.
 - ``judgement``, ``traffic_patterns``: comparison with the announcement, and recurring traffic patterns.
 - ``job_demand``: the frozen result.

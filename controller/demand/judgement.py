@@ -48,9 +48,10 @@ AGREEMENT = 1.2
 """Factor within which all amounts must agree with the spec for the controller to plan with the spec again."""
 
 CLOSE = 1.8
-"""Largest factor between counted and announced bytes, including uncertainty, with which an announcement is confirmed.
+"""Largest factor between counted and announced bytes with which an announcement is confirmed.
 
-It excludes half and double the amount."""
+The bounds of the counted bytes must also be within this factor. It is less than 2, so that half or double the announced
+amount is not confirmed."""
 
 SHARED = 1.5
 """Factor by which ratios of counted to announced bytes may differ from their median and still count as equal."""
@@ -73,9 +74,10 @@ A rank cannot end an iteration before all others have begun it, so ranks of busy
 This tolerance applies only if at most half of the pairs need it."""
 
 ANOTHER = 0.5
-"""Smallest rate, as a fraction of the pair's largest rate, at which a judgement counts unannounced traffic again.
+"""Fraction of its largest rate above which an unannounced pair must send for a judgement to count.
 
-Both are rates between two polls. Traffic at a lower rate is the beginning or the end of a burst."""
+Both are rates between two polls. If the pair sends more slowly, its number of consecutive judgements stays the same:
+the traffic is the beginning or the end of a burst."""
 
 UNREPORTED_CONTRADICTIONS = LONGEST + 2
 """Number of consecutive judgements that must find other amounts if no iterations are reported.
@@ -103,8 +105,9 @@ class Judgement:
     confirms: bool
     """Whether the result is clean and every announced pair is known to carry about the announced amount.
 
-    The numbers in the job's reports are assumed to count all iterations. Without this assumption, the bounds of a few
-    iterations would leave room for half or double the amount."""
+    Reports number the iterations. The numbers are assumed to count all iterations, so that the controller knows how
+    many iterations a window includes. Without this assumption, a window of a few iterations would also fit half or
+    double the amount."""
     agrees: bool
     """Whether the result is clean and every pair is within the factor ``AGREEMENT`` of its announced amount.
 
@@ -127,7 +130,7 @@ class _Compared(NamedTuple):
     ratio: Floats
     """Ratio of counted to announced bytes."""
     right: Flags
-    """Whether the counters leave no other possibility than an amount near the announced amount."""
+    """Whether the counters show that the amount is near the announced amount, whatever their uncertainty."""
 
 
 class Judge:
@@ -256,8 +259,8 @@ class Judge:
     def _bounds_without_reports(self, spans: Spans, own: Flags) -> Bounds:
         """Return bounds of the number of iterations in each window for a job that reports no iterations.
 
-        Every pair is assumed to have done as many iterations as the median pair, more or less one partial iteration
-        at either end."""
+        The number of the median pair is taken for all pairs. The bounds are lower and higher by one, because the window
+        may begin and end during an iteration. They also allow for errors of the times of reading."""
         seconds = np.where(spans.seconds > 0, spans.seconds, 0.0)
         longest_s = seconds.max(initial=0.0) or 1.0
         share = seconds / longest_s
@@ -286,8 +289,8 @@ class Judge:
     def difference(self, judgement: Judgement, bps: Floats, before: Difference | None) -> Difference:
         """Return the difference from the spec that the judgement found, pair by pair.
 
-        ``before``: the previous difference. During a pause, bounds are wide and the judgement finds few pairs. The
-        previous difference is then returned, if it has a factor that still fits all pairs."""
+        ``before``: the previous difference. While a job pauses, its number of iterations is uncertain, so that the
+        judgement finds few wrong pairs. The result is then ``before``, if it has a factor that still fits all pairs."""
 
         def of_pairs(flags: Flags, values: Floats) -> tuple[tuple[Pair, float], ...]:
             return tuple(
@@ -362,7 +365,7 @@ def _shared_factor(ratios: Floats) -> float | None:
 
 
 def _fit(ratios: Floats, factor: float) -> bool:
-    """Return whether all ratios are near the factor, and all of them differ from the announcement."""
+    """Return whether all ratios are near the factor, and none of them agrees with the announcement."""
     near = np.maximum(ratios, factor) < CLOSE * np.minimum(ratios, factor)
     agrees = (ratios > 1 / AGREEMENT) & (ratios < AGREEMENT)
     return bool((near & ~agrees).all())
