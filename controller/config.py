@@ -228,11 +228,11 @@ class DiscoveryConfig(TomlTable):
     hold_down_s: Seconds = 2.0
     """Seconds for which a link that came back is not used; doubled with each further failure."""
     max_hold_down_s: Seconds = 60.0
-    """Largest hold-down in seconds. After working for four hold-downs, a link gets the shortest one again."""
+    """Largest hold-down in seconds. A link that works for four hold-downs gets the shortest one again."""
     edge_after_s: Seconds = 2.5
     """Seconds for which a port must be up without LLDP before it counts as an edge port."""
     adoption_patience_s: Seconds = 15.0
-    """Seconds after a start in which switches and links that installed rules use may appear."""
+    """Seconds for which a starting controller waits for switches and links that installed rules use."""
     punt_rate_pps: int = Field(default=50, ge=1)
     """Largest number of LLDP and ARP packets per second from one port to the controller."""
 
@@ -388,7 +388,7 @@ class CountersConfig(TomlTable):
     interval_s: Seconds = 2.0
     """Seconds between readings of the counters; counters of new jobs are read more often."""
     window_s: Seconds = 6.0
-    """Seconds over which rates are averaged; background also over a third and two thirds of this time."""
+    """Seconds over which rates are averaged. Background is also averaged over 1/3 and 2/3 of this time."""
     noise_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.1, ge=0, lt=1)
     """Fraction of a link's capacity below which unannounced traffic is ignored."""
     table_alarm_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.9, gt=0, le=1)
@@ -412,9 +412,9 @@ class PlanningConfig(TomlTable):
     debounce_s: Annotated[float, Reloaded.ANY] = Field(default=0.2, ge=0, le=MAX_S)
     """Seconds without a change after which a plan starts; repairs start at once."""
     min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0, lt=1)
-    """Fraction by which a new plan must reduce the largest of the slowdowns that it changes."""
+    """Fraction by which a new plan must reduce the largest slowdown among those that it changes."""
     max_moves: Annotated[int, Reloaded.ANY] = Field(default=256, ge=0)
-    """Largest number of pinned flows or equal subflows that a planning cycle moves; repairs do not count."""
+    """Largest number of flows that a planning cycle moves; each equal subflow counts, repairs do not."""
     max_paths: int = Field(default=64, ge=1)
     """Largest number of candidate paths between two distant switches."""
     ecmp_draws: Annotated[int, Reloaded.ANY] = Field(default=200, ge=1)
@@ -427,7 +427,7 @@ class JobsConfig(TomlTable):
     max_jobs: Annotated[int, Reloaded.RAISED] = Field(default=2000, ge=1)
     """Largest number of jobs; a controller with more saved jobs does not start."""
     max_virtual_links: Annotated[int, Reloaded.RAISED] = Field(default=200_000, ge=1)
-    """Largest number of virtual links or connections; 8 addresses, ranks or groups count as one."""
+    """Largest total of virtual links or connections; 8 addresses, ranks or groups count as one of them."""
     orphan_lease_s: Seconds = 60.0
     """Seconds for which a restarted controller keeps pins of unknown jobs."""
     max_learning_rules: Annotated[int, Reloaded.RAISED] = Field(default=4032, ge=0)

@@ -88,10 +88,10 @@ def raise_epoch(
     config_file: ConfigFile = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Raise the generation ids of later controllers, so that switches with a larger id accept them again.
+    """Raise the generation ids of later controllers above the id that a switch requires.
 
-    Each controller uses larger generation ids than the one before. A switch refuses ids below the largest that it has
-    seen, for example of another program. No controller may use the state meanwhile."""
+    A switch refuses a controller with an id below the largest that it has seen, for example of another program. Each
+    controller uses larger ids than the one before. No controller may use the state meanwhile."""
     with closing(_store(config_file, state_dir)) as store:
         store.raise_epoch(above)
     typer.echo(f"the next controller uses generation ids above {above}")
@@ -138,7 +138,8 @@ def import_saved(
 ) -> None:
     """Read an exported state into a store that no controller uses, completely or not at all.
 
-    The owners of the jobs keep their lease tokens. Later epochs are larger than those of both states."""
+    The owners of the jobs keep their lease tokens. Later controllers use larger generation ids than those of both
+    states."""
     try:
         exported = parsed(read_bytes(file, MOST_BYTES))
     except ValueError as error:
@@ -180,7 +181,7 @@ def _size(saved: SavedState) -> str:
 
 
 def _fields(record: tuple[Key, str], measured: tuple[Key, str] | None) -> dict[str, Any]:
-    """Return the fields of a job from its record and its measured links; None for unknown ones."""
+    """Return the fields of a job from its record and its measured links. The value of an unknown field is None."""
     key, _ = record
     found: dict[str, Any] = dict.fromkeys(("job_id", "tenant", "register_time", "ranks", "virtual_links", "problem"))
     found["job_id"] = key.key
