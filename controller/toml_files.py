@@ -69,7 +69,7 @@ class TomlTable(BaseModel):
 
 
 def matching(pattern: str, what: str) -> WrapValidator:
-    """Return a validator that accepts only text of which the whole matches ``pattern``.
+    """Return a validator that accepts text only if ``pattern`` matches all of it.
 
     ``what``: description of valid text."""
 

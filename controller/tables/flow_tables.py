@@ -5,12 +5,13 @@ even a broadcast request, is also forwarded by its target address, like IP. Know
 controller, and nothing is flooded. If a port has known hosts, ARP with any other sender address goes only to the
 controller. No host at the port can thus poison neighbour tables.
 
-Table 1 (pinned): a rule for each direction of an announced virtual link, the traffic from one host to another. The
-opposite direction has its acknowledgements. The rule is a pin, which sends packets to a path group, or a counting rule,
-after which packets continue to table 2. A path group has two fast-failover buckets: the planned next hop, and the ECMP
-group of the same destination. Acknowledgements of a pinned flow are pinned to the same cables in the reverse direction.
-A split flow has a pin for each subflow, which matches ports and has a higher priority than the rule of the whole flow.
-Learning rules, which count pairs that no job has announced, have a lower priority than all pins.
+Table 1 (pinned): rules for announced virtual links. A virtual link is the traffic from one host to another. It has a
+rule for its data, and a rule for the acknowledgements in the opposite direction. A rule is either a pin, which sends
+packets to a path group, or a counting rule, after which packets continue to table 2. A path group has two fast-failover
+buckets: the planned next hop, and the ECMP group of the same destination. Acknowledgements of a pinned flow are pinned
+to the same cables in the reverse direction. A split flow has a pin for each subflow, which matches ports and has a
+higher priority than the rule of the whole flow. Learning rules count pairs of hosts that no job has announced. They
+have a lower priority than all pins.
 
 Table 2 (default): routes by destination, to the port of a host or by ECMP over all shortest next hops. It needs no
 controller. Hosts of other switches are reached by the address prefix of their leaf; a host outside of this prefix has a
@@ -78,8 +79,9 @@ NO_ADDRESS = host_prefix("0.0.0.0")
 """Sender address of an ARP probe (RFC 5227), which changes no neighbour table."""
 
 SHARED_HOSTS = 128
-"""Largest number of hosts of a switch for which rules are cached; a switch that invents hosts must not fill the
-cache."""
+"""Rules of a switch with more hosts than this are not cached.
+
+A switch that invents hosts must not fill the cache."""
 
 _OURS = cookie(Table.CONTROL)
 _UP = (ToController(),)
@@ -99,10 +101,10 @@ def control_rules(
 
 
 def adopting_rules(switch: Switch, installed: RuleSet, punt_rate_pps: int, turns_back: bool = False) -> RuleSet:
-    """Return the installed rules, and the rules that discovery needs at ports without such rules.
+    """Return the rules of table 0 for a switch with rules of an earlier process, while the controller adopts them.
 
-    Ports keep the rules of an earlier process, because the controller does not know yet which ports lead to other
-    switches."""
+    All installed rules are kept, because the controller does not know yet which ports lead to other switches. A port
+    without a rule for LLDP also gets the rules of a port without hosts, so that discovery can begin."""
     wanted = _control_rules(tuple(switch.ports), frozenset(), (), punt_rate_pps, turns_back)
     ready = {key.match.in_port for key in installed.flows if key.match.eth_type == ETH_LLDP}
     flows = {key: rule for key, rule in wanted.flows.items() if key.match.in_port not in ready}
@@ -180,9 +182,10 @@ GroupId = Callable[[PortNo], int]
 class FlowPart(NamedTuple):
     """Part of the packets of a flow, selected by transport ports.
 
-    The packets have source ports of the class ``ports`` and, if it is given, destination ports of the class
-    ``dst_ports``. If ``answers`` is set, the part is the acknowledgements of these packets instead. For RoCEv2, these
-    have source ports of the same class: both ends of a queue pair derive the source port from the same flow label."""
+    ``ports``: class of the source ports. ``dst_ports``: class of the destination ports; None for any. If ``answers`` is
+    True, the part is not these packets but their acknowledgements. A TCP acknowledgement has the two ports exchanged.
+    For RoCEv2 its source port is in the same class as that of the data: both ends of a queue pair derive the source
+    port from the same flow label."""
 
     transport: Transport
     ports: PortClass
@@ -203,7 +206,8 @@ class Announcement(NamedTuple):
     parts: tuple[tuple[FlowPart, ...], ...]
     """Parts of each subflow into which the flow can be split; empty if the flow stays whole."""
     alone: bool = True
-    """Whether the job owns the rule for all packets of the pair, and not only rules for parts of them."""
+    """Whether the rule for all packets of the pair belongs to this job. If not, the job has only rules for parts of
+    them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +224,9 @@ class Pin:
     learning: bool = False
     """Whether this is a learning rule: it counts a pair that no job has announced."""
     subflows: tuple[FlowId, ...] = ()
-    """Equal subflows that share this pin and have no pins of their own; empty if the pin serves only ``flow``."""
+    """Subflows that this pin serves together, because they have the same path; none of them has a pin of its own.
+
+    Empty if the pin serves only ``flow``."""
     key: FlowKey = field(init=False, repr=False, compare=False)
     """Key of the pin's entry in table 1."""
 
@@ -253,8 +259,8 @@ def pin_key(flow: FlowId, part: FlowPart | None = None) -> FlowKey:
 def read_pin(rule: FlowRule) -> Pin | None:
     """Return the pin from which the rule was made, without its path; None if the rule belongs to no announced flow.
 
-    Pins for acknowledgements have the same keys as pins for data if the transport is RoCEv2, or if both ports are
-    single ports. Such a key is read as that of a pin for data."""
+    A rule may fit both data and acknowledgements: for RoCEv2, and if both ports are single ports. Such a rule is read
+    as a pin for data."""
     match = rule.key.match
     if rule.key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
         return None
@@ -300,10 +306,11 @@ class Routed(NamedTuple):
 
 
 def both_directions(ways: Sequence[Routed], announced: Announcement, answered: bool) -> tuple[Pin, ...]:
-    """Return the pins of an announced virtual link and of its acknowledgements.
+    """Return the pins of an announced virtual link, for its data and for its acknowledgements.
 
-    ``ways``: the flow, or its equal subflows. ``answered``: whether rules of another virtual link serve the
-    acknowledgements."""
+    ``ways``: the routed flow of the link, or its subflows if they are planned as flows of their own. ``answered``:
+    whether another virtual link, in the opposite direction, already has rules that serve the acknowledgements. If so,
+    only the pins for data are returned."""
     owner, parts, alone = announced
     paths = [(way.flow, [path for path, _ in way.route or ()]) for way in ways]
     pins = tuple(_one_direction(paths, owner, parts, alone))
@@ -319,10 +326,12 @@ def _one_direction(
     parts: Sequence[tuple[FlowPart, ...]],
     alone: bool,
 ) -> Iterator[Pin]:
-    """Yield one pin for all packets of the pair if that suffices, else one for each part and one for the rest.
+    """Yield the pins for one direction of a virtual link.
 
-    The pin for the rest has a lower priority and no path. If the flow has equal subflows, it instead has the path
-    that most subflows share, and only the other subflows have pins of their own."""
+    A flow with a single path has one pin, for all packets of the pair. Otherwise each part of the packets has a pin,
+    and another pin with a lower priority serves all remaining packets. That pin has no path if one flow is split. If
+    ``flows`` are several subflows, it has the path that most of them share, and only subflows with other paths have
+    pins of their own. ``alone``: see ``Announcement``; without it, there is no pin for the remaining packets."""
     subflows = [(flow, path) for flow, paths in flows for path in paths or (None,)]
     whole = len(subflows) == 1
     common = subflows[0][1] if whole else _common_path([path for _, path in subflows]) if len(flows) > 1 else None
@@ -379,9 +388,10 @@ def counting_rule(pin: Pin, distance: int) -> FlowRule:
 
 
 def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
-    """Return the rules with counting rules in place of pins to ``missing`` groups; the same object without such pins.
+    """Return the rules, with a counting rule in place of each pin that sends to one of the ``missing`` groups.
 
-    The switch has refused these groups. Its default table then forwards the flows of the pins."""
+    A missing group is one that the switch has refused. After the counting rule, the default table forwards the packets
+    by ECMP. The result is the same object if no pin sends to a missing group."""
     counting = {
         key: FlowRule(key, rule.cookie, goto=Table.DEFAULT, distance=rule.distance)
         for key, rule in (rules.flows.items() if missing else ())
@@ -400,7 +410,10 @@ BASE_PRIORITY = 100
 GATEWAY_PRIORITY = 140
 
 SPREAD_BEYOND = 2
-"""Largest distance in links at which a group has one bucket per next hop, in the order of the ports."""
+"""Up to this distance in links to the destination, an ECMP group has one bucket per next hop, in the order of the
+ports.
+
+Groups that are farther away may have several rows of buckets (``_spread``)."""
 SPREAD_ROWS = 8
 """Largest number of rows of a group. A row has a bucket for every next hop (``_spread``)."""
 MAX_SPREAD_BUCKETS = 64
@@ -412,9 +425,9 @@ _ORDER_BITS = 24
 _ROW_MASKS = tuple(int(f"{row:03b}"[::-1] * (_ORDER_BITS // 3), 2) for row in range(SPREAD_ROWS))
 """Mask of each row: mask i consists of the three bits of i in reverse order, repeated.
 
-Row i sorts the next hops by port number XOR mask i. Any two ports have one order in half of the rows, and the
-opposite order in the other half, whichever bits of the port numbers differ. Adjacent ports are exchanged as rarely
-as possible."""
+Row i sorts the next hops by port number XOR mask i. The effect on any two ports: half of the rows have them in one
+order, and the other half in the opposite order, whichever bits of the port numbers differ. From row to row, adjacent
+ports change their order as rarely as possible."""
 
 
 GatewayPorts = tuple[tuple[str, PortRef], ...]
@@ -429,10 +442,11 @@ class Gateway(NamedTuple):
 
 
 def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Prefix, Dpid]) -> dict[Prefix, Dpid]:
-    """Return the switch of each prefix. A host at another switch has an entry of its own, a prefix of one address.
+    """Return the switch to which the packets for each prefix are sent.
 
-    A prefix stays at its ``present`` switch while a host of the prefix is there. Otherwise the prefix belongs to the
-    switch with the largest number of its hosts."""
+    A prefix of several addresses stays at its ``present`` switch while a host of the prefix is there. Otherwise it
+    belongs to the switch with the largest number of its hosts. A host of the prefix at another switch gets a second,
+    longer prefix, which has only its own address."""
     members: dict[Prefix, list[Host]] = defaultdict(list)
     for host in fabric.hosts.values():
         members[prefix_of(host.ip, prefix_length)].append(host)
@@ -459,12 +473,15 @@ def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -
 
 @lru_cache(maxsize=1 << 14)
 def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> GroupRule:
-    """Return a select group over the next hops of one switch. ``distance``: links to the destination's switch.
+    """Return a group that chooses among the next hops of one switch by a hash of the packet.
 
-    All switches compute the same hash of a packet. The packets of one bucket therefore have similar hashes, and
-    would reach only some buckets of the next switch. At a distance of three links (the aggregation switches of three
-    tiers) every hop is therefore repeated, each time in another order. Nearer to the destination there is no further
-    choice. If a hop is lost, its buckets are removed and the others keep their order."""
+    ``distance``: number of links to the destination's switch.
+
+    All switches compute the same hash of a packet. The packets that one bucket sends to the next switch therefore have
+    similar hashes, and would use only some buckets there. Against this, groups at a distance of three links (on the
+    aggregation switches of three tiers) repeat every hop several times, each time in another order. Nearer to the
+    destination no further choice follows, so hops are not repeated. If a hop is lost, its buckets are removed and the
+    others keep their order."""
     hops = sorted(next_hops, key=lambda link: link.port)
     if distance > SPREAD_BEYOND:
         hops = _spread(hops, stable_hash(_ORDER_BITS, "spread", next_hops[0].dpid, group_id), distance)
@@ -488,13 +505,15 @@ def bucket(port: PortNo) -> Bucket:
 
 
 def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
-    """Return one or several rows, concatenated; each row has all hops, sorted by port number XOR a mask.
+    """Return the next hops in the order of an ECMP group's buckets, as one row or several rows one after the other.
 
-    Several rows are used at odd distances only. Two successive switches then use different bits of the hash: one
-    chooses by the lowest bits, the other permutes the hops by the next bits.
+    Each row has all hops, sorted by port number XOR ``labels`` XOR the mask of the row. At even distances there is one
+    row, and the bucket follows from the lowest bits of the hash. At odd distances there are several rows, so that the
+    next bits decide too: they choose the row, which is an order of the hops. Two successive switches thus use different
+    bits.
 
-    ``labels``: number to be XORed with the port numbers. It differs between switches, so that they do not all prefer
-    the same hops if the hash is uneven."""
+    ``labels``: number that differs between switches, so that they do not all prefer the same hops if the hash is
+    uneven."""
     rows = min(SPREAD_ROWS, MAX_SPREAD_BUCKETS // len(hops)) if distance % 2 else 1
     return [
         hop

@@ -62,7 +62,9 @@ class SwitchRules:
     """Number of foreign flow rules on the switch: without Signalbox's cookie, or in a form that Signalbox never
     installs."""
     foreign_keys: Container[FlowKey] = frozenset()
-    """Keys of foreign flow rules that Signalbox's rules may need too. A switch holds only one rule per key."""
+    """Keys of foreign flow rules on the switch that rules of Signalbox could have too.
+
+    A switch holds only one rule per key, so a rule of Signalbox with such a key would overwrite the foreign rule."""
     is_partial: bool = False
     """Whether the switch has reported so many groups or meters that some were not read."""
 
@@ -132,7 +134,7 @@ class LearningCounters:
 
 @dataclass(frozen=True, slots=True)
 class TablesRead:
-    """Entries and capacity of the tables of one switch that Signalbox uses."""
+    """Number of entries, and capacity, of those tables of a switch that Signalbox uses."""
 
     dpid: Dpid
     entries: Mapping[AnyTable, int] | None
@@ -150,7 +152,10 @@ class ReadRules:
 
 @dataclass(frozen=True, slots=True)
 class PollLearning:
-    """Set the switches whose rules for pairs that are being learnt are polled more often than other rules."""
+    """Poll the learning rules of these switches, and of no others, from now on.
+
+    A learning rule counts one pair of hosts, to learn the traffic of a job. It is polled more often than other
+    rules."""
 
     dpids: frozenset[Dpid]
 
@@ -168,7 +173,7 @@ class InstallStage:
     """Number of the stage; negative for stages of the extension."""
     stage: Stage
     pause_s: float = 0.0
-    """Seconds between deletions and additions."""
+    """Seconds to wait between deleting rules and adding rules; used for optical switches."""
 
 
 FromSwitches = (

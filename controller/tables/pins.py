@@ -34,7 +34,8 @@ class PinSet:
     stale: Mapping[FlowId, JobId] = field(default_factory=dict)
     """Flows with stale pins, each with its job.
 
-    A stale pin belongs to an invalid route, and is removed at a later turn. Its rules send no packet over the route."""
+    A pin is stale while its route is invalid and the pin has not been removed yet, which happens at a later turn. The
+    rules of a stale pin send no packets over the route."""
 
     def __iter__(self) -> Iterator[Pin]:
         return chain.from_iterable(self.of.values())
@@ -56,8 +57,12 @@ OTHERS = ""
 class Pins:
     """Derivation of the pins of announced flows, job by job.
 
-    Only jobs are examined that have changed, share pairs of hosts with changed jobs, or have changed routes or routes
-    over changed links."""
+    A call derives the pins of a job again only for one of these reasons:
+
+    - The job has changed.
+    - The job shares a pair of hosts with a job that has changed.
+    - A route of the job has changed.
+    - A link of one of its routes has changed."""
 
     def __init__(self, flows_by_link: FlowsByLink | None = None) -> None:
         self._announced = Announcements()
@@ -76,8 +81,8 @@ class Pins:
         self._invalid: dict[JobId, set[Pair]] = {}
         self._due: dict[JobId, set[Pair]] = {}
         self._given_up: dict[JobId, set[Pair]] = {}
-        """Pairs of hosts that a job no longer announces, but for which it still has pins; by job, in both
-        directions."""
+        """Pairs of hosts, in both directions, that a job does not announce any more although their pins still exist; by
+        job."""
         self._stale: dict[FlowId, JobId] = {}
         self.turn = 0
         """Number that changes whenever the pins must be derived again although no input has changed."""
@@ -96,12 +101,12 @@ class Pins:
     def __call__(
         self, fabric: Fabric, jobs: Mapping[JobId, Job], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0
     ) -> PinSet:
-        """Return the pins: both directions of every announced flow with known hosts, then orphans, then learnt pairs.
+        """Return all pins: of announced flows between known hosts, then orphans, then learning pins.
 
-        A call derives the pins of about ``AT_ONCE`` flows, whole jobs at a time, and of all flows whose hosts have
-        moved. Other jobs keep outdated pins until a later turn. This is safe: rules also depend on the links, so that
-        outdated pins send nothing over lost links or away from the destination. The result is the same object while
-        nothing changes."""
+        An announced flow has pins for its data and for its acknowledgements. A call derives the pins of flows whose
+        hosts have moved, and then of further jobs until it has about ``AT_ONCE`` flows. The jobs that remain keep
+        outdated pins until a later turn. This is safe: rules also depend on the links, so that outdated pins send
+        nothing over lost links or away from the destination. The result is the same object while nothing changes."""
         touched, gone = self._follow_jobs(jobs)
         self._follow_routes(routes, touched)
         of = self._found.of
@@ -137,10 +142,11 @@ class Pins:
         return self._found
 
     def _together(self, job_id: JobId, jobs: Mapping[JobId, Job]) -> dict[JobId, None]:
-        """Return the jobs whose pins must change together: the job, and former jobs of its pairs with outdated pins.
+        """Return the jobs whose pins must be derived in the same call as those of the given job, which is one of them.
 
-        The same applies to each former job. Otherwise two jobs would have the same pin, or a pair that has changed
-        its job would have no pin."""
+        A pair of hosts may have moved from job A to job B while A still has an outdated pin for it. In different calls,
+        both jobs would have the same pin for a while, or the pair would have none. A call for B therefore includes A,
+        and in turn the jobs from which A has taken a pair."""
         found, to_look_at = {job_id: None}, [job_id]
         while self._given_up and to_look_at:
             job = jobs.get(to_look_at.pop())
@@ -151,10 +157,10 @@ class Pins:
         return found
 
     def _follow_jobs(self, now: Mapping[JobId, Job]) -> tuple[defaultdict[JobId, set[Pair]], list[JobId]]:
-        """Return the pairs whose pins may change because jobs have changed, by job, and the removed jobs.
+        """Return two results: by job, the pairs whose pins may change because jobs have changed; and the removed jobs.
 
-        For a changed job these are all of its pairs; for another job, the pairs that a changed job has in either
-        direction."""
+        If a job itself has changed, the pairs are all of its pairs. If it has not, they are its pairs that a changed or
+        removed job has too, in the same or the opposite direction."""
         before, self._jobs = self._jobs, now
         changed: list[JobId] = []
         gone: list[JobId] = []
@@ -297,20 +303,20 @@ class Pins:
         return left + tuple(pin for pin in found if pin.flow.pair not in taken)
 
     def _update_reverse_paths(self, fabric: Fabric, changed: Set[LinkId]) -> None:
-        """Update the reverse paths, used by acknowledgements, of paths with changed links.
+        """Update the reverse path of every path with a changed link. Acknowledgements use the reverse path.
 
-        When a link of a reverse path is lost, the path is kept, so that acknowledgements fail over by their path
-        group, like the flow itself."""
+        If a link of a reverse path is lost, the known reverse path is kept, so that acknowledgements fail over by their
+        path group, like the flow itself."""
         for path in [path for path in self._back if not changed.isdisjoint(path)]:
             if back := reverse_path(fabric, path):
                 self._back[path] = back
 
 
 def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[Job, ...], announced: Announcements) -> Iterator[Pin]:
-    """Return the learning pins of the jobs; a pair that several jobs might use is counted for the first job.
+    """Return the learning pins of the jobs. If several jobs might use a pair, the pin belongs to the first of them.
 
-    As long as the job counts the pair, the learning pin stays even if the pair gets a pin, which has a higher
-    priority. The last count can then still be read."""
+    The learning pin stays as long as the pair is in the job's ``counted``, even if the pair has got a pin with a higher
+    priority. The last count of the learning pin can then still be read."""
     owners: dict[FlowId, int] = {}
     for job in jobs:
         owner = job_owner(job.id)
@@ -347,9 +353,10 @@ def lost_links(on: Mapping[LinkId, Collection[FlowId]], links: Mapping[LinkId, L
 def flows_on(
     links: frozenset[LinkId], on: Mapping[LinkId, frozenset[FlowId]], waiting: Mapping[JobId, frozenset[FlowId]]
 ) -> Mapping[LinkId, frozenset[FlowId]]:
-    """Return the flows by link, for each of these links that has flows.
+    """Return the flows on each of the given links; links without flows are left out.
 
-    ``waiting``: flows of jobs that wait for hosts. They are left out, because no plan would move them."""
+    ``on``: flows by link. ``waiting``: flows of jobs that wait for hosts. They are not returned, because no plan would
+    move them."""
     if not links:
         return {}
     unplanned = frozenset[FlowId]().union(*waiting.values())

@@ -183,10 +183,10 @@ def _present_owners(installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid]) -
 
 
 class _PinsAt:
-    """Pins whose paths begin at or lead over a switch, for each switch, by owner.
+    """Pins of each switch: those whose path begins at the switch or leads over it, by owner.
 
-    Only owners with changed pins, or with pins of moved hosts, are examined. When hosts move, their owners get new
-    tuples even if the pins are equal, so that ``SwitchDerivation`` derives the rules again."""
+    A call examines only owners with changed pins, or with pins of moved hosts. If a host has moved, the owners of its
+    pins get new tuples even if the pins are equal. ``SwitchDerivation`` then derives their rules again."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
@@ -237,7 +237,7 @@ def _default_part(
     groups = {group.group_id: group for group in ways.kept}
     to: dict[Dpid, tuple[int, int]] = {}
     alike: dict[int, tuple[Bucket, ...]] = {}
-    """Buckets by the identity of the tuple of next hops, because hashing such tuples would take most of the time."""
+    """Buckets for each tuple of next hops, by the tuple's ``id()``: hashing the tuples would take most of the time."""
     for leaf, (hops, distance) in ways.to:
         group_id = ecmp_group_id(leaf)
         if hops and distance > SPREAD_BEYOND:
@@ -300,10 +300,10 @@ class _PathGroup(NamedTuple):
 
 
 class SwitchDerivation:
-    """Derivation of the rules of one switch.
+    """Derivation of the rules of one switch, which repeats only what may have changed.
 
-    Only rules that may change are derived again. When a pin changes, these are the rules of all pins of its owner. When
-    the next hops to a leaf change, these are path groups to the leaf, and rules of pins to the leaf that begin at
+    If a pin has changed, the rules of all pins of its owner are derived again. If the next hops to a leaf have changed,
+    the path groups to the leaf are derived again, and the rules of some pins to the leaf: those whose path begins at
     another switch. An unchanged rule remains the same object."""
 
     def __init__(self) -> None:
@@ -314,7 +314,8 @@ class SwitchDerivation:
         self._uses: Counter[int] = Counter()
         self._leads: dict[int, _PathGroup] = {}
         self._names = defaultdict[Dpid, dict[str, bool]](dict)
-        """Owners of pins to each leaf; True for an owner with a pin that begins at another switch."""
+        """Owners that have pins to a leaf on this switch, by leaf. The value is True if such a pin begins at another
+        switch."""
         self._rules = RuleSet()
 
     def of(
@@ -503,10 +504,11 @@ NO_PORTS = frozenset[PortNo]()
 
 
 class KeepUnknown:
-    """Derivation of the desired rules, plus the installed rules to hosts that are still unknown, and their groups.
+    """Desired rules, plus installed rules that lead to hosts that this controller does not know yet.
 
-    The switch of an unknown host may connect later. A rule to a ``closed`` port is not kept, because the port may soon
-    lead anywhere. Only installed rules that have changed are examined."""
+    After a restart, the switch of such a host may connect later than others. The rules to the host are kept until then,
+    with their groups. A rule to a ``closed`` port is not kept, because the port may soon lead anywhere. Only installed
+    rules that have changed are examined."""
 
     def __init__(self, gateways: Iterable[Gateway] = ()) -> None:
         self._ip_of = {gateway.mac: gateway.ip for gateway in gateways}

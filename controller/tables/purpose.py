@@ -81,9 +81,10 @@ class Use(NamedTuple):
     flow: FlowId | None = None
     """Flow whose packets the rule matches."""
     answers: bool = False
-    """Whether the rule is for the acknowledgements of the job's flow in the opposite direction."""
+    """Whether the rule is for acknowledgements. ``flow`` then leads from the receiver of the job's data to the
+    sender."""
     towards: Dpid | None = None
-    """Switch to which the group leads; for a flow rule, the switch to which the group of the rule leads."""
+    """Switch to which a group leads. The value for a flow rule is that of its group."""
 
 
 class Announcing(Protocol):

@@ -43,7 +43,9 @@ Hosts answer a probe with unicast ARP to this address, so table 0 must send thes
 NARROW = "narrow"
 """Name of the stage that only removes next hops. Such a stage is safe at any time."""
 NEW = (1, -1)
-"""Value of ``_order`` for meters and new groups, which are sent in the first stage of rank 1."""
+"""Result of ``_order`` for meters and new groups: rank 1, and a distance below all others.
+
+They are thus sent before the flows of the same rank, which refer to them."""
 
 
 class Table(IntEnum):
@@ -164,9 +166,9 @@ class Match(NamedTuple):
 
     @property
     def ends(self) -> Iterator[Prefix]:
-        """Prefixes of the hosts between which the rule forwards.
+        """Prefixes of the source and the destination, as far as the match names them.
 
-        The sender of ARP, which table 0 only checks, is left out."""
+        ARP has no source here: table 0 matches the sender's address only to check it, and not to forward by it."""
         return (end for end in (self.ip_src, self.ip_dst, self.arp_tpa) if end is not None)
 
 
@@ -316,7 +318,10 @@ class RuleSet:
         return RuleSet(flows, groups, meters)
 
     def divided(self, groups: Collection[int], meters: Collection[int]) -> tuple[RuleSet, RuleSet]:
-        """Return two sets: all flows with the groups and meters of these ids, and the other groups and meters."""
+        """Divide the rules into two sets.
+
+        The first set has all flows, and the groups and meters with the given ids. The second set has the other groups
+        and meters."""
         found: dict[bool, tuple[dict[int, GroupRule], dict[int, MeterRule]]] = {True: ({}, {}), False: ({}, {})}
         for number, group in self.groups.items():
             found[number in groups][0][number] = group
@@ -511,8 +516,8 @@ def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
 def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
     """Return a path group without its planned next hop, if this hop leads away from the destination; else None.
 
-    ``rule``: path group that is about to be deleted. Pins to the group are deleted only after all new rules are
-    installed, and would until then send packets back to switches with new routes."""
+    ``rule``: path group that is about to be deleted. Its pins are deleted only after all new rules are installed. Until
+    then they would send packets to a switch whose new routes may send the packets back."""
     if not isinstance(rule, GroupRule):
         return None
     fallback = tuple(bucket for bucket in rule.buckets if isinstance(bucket.action, ToGroup))
@@ -530,8 +535,9 @@ def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
 def _within_switch(mod: RuleMod) -> tuple[float, float]:
     """Return the sort key of a change on one switch: meters, groups to ports, groups to groups, then flows by priority.
 
-    Flows with high priorities come first, but the table-miss entry (priority 0) precedes them all. Packets without
-    another rule depend on it, even if the table gets full. Deletions have the reverse order."""
+    Flows with high priorities come first. The only exception is the table-miss entry (priority 0), which precedes all
+    other flows: if the table gets full, it must be installed, because packets without another rule depend on it.
+    Deletions have the reverse order."""
     rule = mod.rule
     order: tuple[float, float]
     if isinstance(rule, FlowRule):

@@ -3,8 +3,8 @@
 ``RunningRoutes`` owns the running plan: the pinned paths of announced flows. After a restart the plan is read back from
 the rules of the switches. The shares of split flows are not in the rules, so they come from the saved state. Pins of
 jobs that have not registered again are *orphans*, which are kept for one lease
-(docs/explanation/restart-and-repair.md). ``ConfirmedRoutes`` has the wanted pins and routes that switches hold.
-``CountedLinks`` and ``UncountedLinks`` have the links that the packets of announced flows may use.
+(docs/explanation/restart-and-repair.md). ``ConfirmedRoutes`` determines which wanted pins and routes are installed on
+the switches. ``CountedLinks`` and ``UncountedLinks`` have the links that the packets of announced flows may use.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ class RunningRoutes:
 
     @property
     def shares(self) -> Shares:
-        """Shares to be saved for a restart: of every split flow, and of flows whose jobs may still register again.
+        """Shares of subflows that are saved for a restart.
 
-        After a restart, the shares of jobs that report their connections are assumed to be equal until the next
+        They are the shares of every split flow, and those of flows whose jobs may still register again. The shares of
+        jobs that report their connections are not saved. After a restart they are assumed to be equal until the next
         plan."""
         return self._shares(self._saved, self._split(self.routes))
 
@@ -99,9 +100,10 @@ class RunningRoutes:
         return len(self.orphans) < len(before)
 
     def begin(self, job: Job, routes: Routes) -> None:
-        """Adopt the first routes of a job. Its flow ids get the job as their ``owner``, which they do not have yet.
+        """Adopt the first routes of a job.
 
-        Routes with more subflows than the flow can have are ignored."""
+        The flow ids in ``routes`` have no ``owner`` yet; they get that of the job. Routes with more subflows than the
+        flow can have are ignored."""
         most = dict(_most_subflows(job))
         own = {flow._replace(owner=job.dividing.owner): route for flow, route in routes.items()}
         self.replace(updated(self.routes, {flow: of for flow, of in own.items() if len(of) <= most.get(flow, 0)}))
@@ -116,9 +118,9 @@ class RunningRoutes:
     def release(self, jobs: Mapping[JobId, Job], before: Mapping[JobId, Job] | None = None) -> None:
         """Drop routes of flows that belong to none of these jobs, and routes with more subflows than the flow can have.
 
-        Only flows of jobs that were added, removed or changed are examined; the first call examines all flows.
-        ``before``: jobs for which the routes were made; None: the jobs of the last call, and of ``begin`` and ``claim``
-        since then."""
+        ``before``: jobs that the present routes were made for. By default these are the jobs of the previous call, and
+        those of ``begin`` and ``claim`` since then. Only flows of jobs that differ between ``before`` and ``jobs`` are
+        examined; the first call examines all flows."""
         before, self._jobs = self._jobs if before is None else before, jobs
         if before is jobs or not self.routes:
             return
@@ -191,9 +193,10 @@ def installed_hosts(installed: Mapping[Dpid, RuleSet]) -> Iterator[tuple[str, Po
 
 
 def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterator[Pin]:
-    """Yield the pin, with its path, of every pin and counting rule that is installed at the switch of its source.
+    """Yield the pins from which installed rules were made: pins and counting rules at the switch of the flow's source.
 
-    The path is None for a counting rule, and for rules that do not lead to the destination over existing links."""
+    The path of a pin is read from the rules of the following switches. It is None for a counting rule, and if the rules
+    do not lead to the destination over existing links."""
     towards = next_hops(fabric, {host.at.dpid for host in fabric.hosts.values()})
     for dpid, rules in installed.items():
         for rule in rules.flows.values():
@@ -244,8 +247,9 @@ class Confirmed(NamedTuple):
     pins: int
     """Number of confirmed pins that lead over a path."""
     routes: Mapping[str, Mapping[FlowId, Route]]
-    """Routes whose subflows are all pinned as wanted, by job. The value is the same object while the job's routes
-    stay."""
+    """Confirmed routes by job: all subflows of such a route have the wanted pins.
+
+    The mapping of a job is the same object while its routes do not change."""
 
 
 class ConfirmedRoutes:
@@ -398,9 +402,10 @@ _NEITHER: tuple[_Flows, _Flows] = {}, {}
 
 
 def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePaths) -> Uses:
-    """Return every link that the packets of each counting rule may use, the links of hosts included.
+    """Return all links that the packets of each pin may use, by the traffic that the rule of the pin counts.
 
-    A pinned flow uses its path. Without a pin, or after a failover, a flow may use all candidate paths."""
+    The links of the two hosts are included. A pinned flow uses its path. Without a pin, or after a failover, a flow may
+    use all candidate paths."""
     uses: dict[Counted, tuple[frozenset[LinkId], ...]] = {}
     everywhere: dict[tuple[Dpid, Dpid], tuple[frozenset[LinkId], ...]] = {}
     shared: dict[frozenset[LinkId], frozenset[LinkId]] = {}
@@ -429,10 +434,10 @@ def _candidate_links(candidates: CandidatePaths, src: Dpid, dst: Dpid) -> Iterat
 
 
 class Uncounted:
-    """Derivation of the announced flows that are not counted yet.
+    """Derivation of the pairs of hosts whose traffic no rule counts yet.
 
-    The flows of a new job are uncounted until the job has rules. Only changed jobs are examined, or all jobs if the set
-    of counted flows has changed."""
+    The pairs of a new job are uncounted until the job has rules. Only changed jobs are examined, or all jobs if the set
+    of counted pairs has changed."""
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()
@@ -464,9 +469,10 @@ class Uncounted:
 
 
 class CountedLinks:
-    """Derivation of the links that the packets of each counting rule may use, by job.
+    """Derivation of the links that the packets counted by each rule may use, by job.
 
-    Only rules of changed pins, of moved hosts, and over changed links are examined again."""
+    Links are determined again only for three kinds of pins: changed pins, pins of moved hosts, and pins whose packets
+    may use changed links."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
@@ -500,10 +506,10 @@ class CountedLinks:
     def _pairs_with_other_links(
         self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]
     ) -> dict[str, set[tuple[str, str]]]:
-        """Return the pairs whose packets may use other links although their rules are unchanged, by owner of the rules.
+        """Return the pairs of hosts, by owner of their rules, for which links must be determined again.
 
-        This happens when links are added, removed, drained or undrained, or when hosts move. Pairs without a pinned
-        path are returned after any change of links."""
+        Their packets may use other links although the rules are the same. This happens when links are added, removed,
+        drained or undrained, or when hosts move. Pairs without a pinned path are returned after any change of links."""
         places, self._hosts = differing(self._hosts, hosts), hosts
         moved = {ip for ip, was, now in places if was and now and was.at != now.at}
         changed = {link for link, *_ in chain(differing(self._links, links), differing(self._usable, usable))}
@@ -526,7 +532,9 @@ class CountedLinks:
 
 
 class UncountedLinks:
-    """Derivation of all links that each uncounted flow may use. Results are remembered while hosts and paths stay."""
+    """Derivation of all links that the traffic of each uncounted pair of hosts may use.
+
+    Results are remembered until hosts, links or paths change."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Uses] = {}

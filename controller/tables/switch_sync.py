@@ -96,8 +96,9 @@ class _Connected:
     retry_at: float = math.inf
     retry_after_s: float = RETRY_AFTER_S
     foreign: SwitchRules | None = None
-    """Latest answer to a request for rules, without the rules. Its ``foreign`` includes groups and meters that are not
-    remembered."""
+    """Latest answer to a request for rules, reduced to its numbers and keys of foreign rules.
+
+    Its number ``foreign`` includes groups and meters that are not in ``others``."""
     others: RuleSet = field(default_factory=RuleSet)
     """Foreign groups and meters on the switch, up to ``MOST_OTHERS`` of each."""
 
@@ -124,21 +125,22 @@ class SwitchSync:
         """Number of Signalbox's rules that other programs or people removed, changed or added since the start, by
         switch."""
         self.audit_interval_s = audit_interval_s
-        """Seconds in which audits read every switch once."""
+        """Duration of one round of audits in seconds. In each round the rules of every switch are read once."""
         self._stages = stages
         self._audit_at = math.inf
         self._connected: dict[Dpid, _Connected] = {}
         self._under_way: dict[int, Stage] = {}
         self._late: set[int] = set()
         self._newest: defaultdict[Dpid, dict[object, tuple[int, RuleMod]]] = defaultdict(dict)
-        """Latest change of each rule that is under way, with the number of its stage; by switch and key of the rule."""
+        """Latest change of each rule, and the number of its stage, while the switch has not answered; by switch and
+        rule key."""
         self._changes = 0
         self._like = MemoPerKey[Dpid, RuleSet, RuleSet, RuleSet](RuleSet.like)
         self._again: set[tuple[RuleId, RuleMod]] = set()
         self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None  # desired rules, and their later stages
 
     def take_audit_interval(self, audit_interval_s: float) -> None:
-        """Set the time in seconds in which audits read every switch once."""
+        """Set the duration of one round of audits in seconds. In each round the rules of every switch are read once."""
         self.audit_interval_s = audit_interval_s
 
     @property
@@ -190,7 +192,9 @@ class SwitchSync:
         return self._read(dpid, switch)
 
     def moved(self, dpid: Dpid) -> list[ReadRules]:
-        """Return a new request to read a switch that another southbound serves now; an earlier request is lost."""
+        """Return a request to read the rules of a switch that has moved to another southbound.
+
+        An earlier request is lost, because the former southbound does not answer it any more."""
         switch = self._connected.get(dpid)
         return [self._read(dpid, switch)] if switch else []
 
@@ -320,7 +324,10 @@ class SwitchSync:
         return self.send(stages[0]) if stages else None
 
     def left_to_do(self, desired: Mapping[Dpid, RuleSet]) -> list[Stage]:
-        """Return the stages of the remaining changes, without changes that must not be sent."""
+        """Return the stages of the remaining changes.
+
+        Three kinds of changes are left out: changes that would overwrite a foreign rule, changes that the switch has
+        refused and that are not due again, and deletions of groups that are still in use."""
         stages = self._stages(*self._with_differences(desired))
         # Most switches have neither refused rules nor foreign ones; the keys of their many rules need not be looked up.
         looked_at = {dpid for dpid, _ in self.refused} | {dpid for dpid, number in self.foreign.items() if number}
@@ -495,7 +502,9 @@ class SwitchSync:
                 self.retry(dpid)
 
     def _record_refusals(self, dpid: Dpid, rejected: Iterable[tuple[RuleMod, str]], now: float) -> None:
-        """Record refusals; schedule another attempt, with growing pauses, and reading the rules of the switch."""
+        """Record refused changes, and schedule two things for the switch: reading its rules, and another attempt later.
+
+        The pauses between attempts grow."""
         self._next, switch = None, self._connected[dpid]
         for mod, reason in rejected:
             rule = dpid, mod.rule.key
@@ -535,7 +544,9 @@ def is_full(reason: str) -> bool:
 
 
 class TableUse(NamedTuple):
-    """Entries in a table, including foreign ones, and its capacity; None if the switch has not reported it."""
+    """Number of entries in a table, including foreign ones, and the table's capacity.
+
+    Either number is None if the switch has not reported it."""
 
     table: AnyTable
     entries: int | None
@@ -564,7 +575,9 @@ class TableUses:
     """Entries and capacities of all tables that Signalbox uses."""
 
     def __init__(self, alarm_fraction: float) -> None:
-        """Start without reports. ``alarm_fraction``: fraction of its limit from which a table is nearly full."""
+        """Start without reports.
+
+        ``alarm_fraction``: a table is nearly full when its entries reach this fraction of its capacity."""
         self.of: Mapping[Dpid, tuple[TableUse, ...]] = SharedMap()
         """Use of tables by connected switch, as far as reported; a new mapping on each change."""
         self._alarm_fraction = alarm_fraction
