@@ -81,7 +81,9 @@ def unsilence(kind: Kind, subject: Subject = "") -> None:
 
 
 def _tell_silenced(client: Client, kind: AlarmKind, subject: str) -> None:
-    """Print the silenced alarms, or that there are none now: then the user may have mistyped the subject."""
+    """Print the silenced alarms.
+
+    If there are none now, say so: the user may have mistyped the subject."""
     found = _raised(client, kind, subject)
     console().print(Group(*printing.alarms(found)) if found else f"Silenced; {escape(_none_of(kind, subject))}.")
 

@@ -138,14 +138,15 @@ class AskingCommand(ControllerCommand, PrintingCommand):
 
 
 _CALLED_HERE = {"kinds": "fail", "duration": "for_s", "after": "since", "job_ids": "names", "spec": "file"}
-"""Names of commands' parameters, by the API's name of the field where the two names differ."""
+"""Names of commands' parameters that differ from the API's name of the same field; keys are the API's names."""
 
 
 def _as_given(problem: FieldProblem, given: Mapping[str, Any]) -> FieldProblem:
     """Return the problem with the option or argument that the user typed, in place of the API's field (``names[0]``).
 
-    An argument is shown by its value, or not at all if the message already has this value. ``given``: parameters of
-    the command and their values, by name."""
+    An option is shown by its name (``--fail``), and an argument by its value. If the message already contains this
+    value, the path is empty. A field that is no parameter of the command stays unchanged. ``given``: parameters of the
+    command and their values, by name."""
     field = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", problem.path)
     name = "" if not field else field[1] if field[1] in given else _CALLED_HERE.get(field[1], "")
     if not field or name not in given:
@@ -196,7 +197,9 @@ def _link_names(link: pb.Link | pb.DownPart) -> tuple[str, str, str]:
 
 
 def _names_of_part(part: pb.DownPart) -> tuple[str, ...]:
-    """Return the names of a part that is down; a cable has the names of one of its two links."""
+    """Return the names by which users can refer to a part that is down.
+
+    The API reports a cable that is down by one of its two links. The result then has the names of this link only."""
     return _link_names(part) if part.kind == pb.PART_KIND_LINK else (part.name,)
 
 
@@ -208,7 +211,7 @@ ALARM = Kind("alarm", lambda alarm: (word_in(alarm, "kind"), alarm.subject), "si
 
 
 class Named(NamedTuple):
-    """Things found by name, and the names in ``missing`` that no thing has."""
+    """Result of a search by name. ``found``: the things with these names. ``missing``: names that no thing has."""
 
     found: Sequence[Any]
     missing: Sequence[str]
@@ -217,8 +220,8 @@ class Named(NamedTuple):
 def named(kind: Kind, things: Sequence[Any], names: Sequence[str], down: Sequence[pb.DownPart] = ()) -> Named:
     """Return the things with these names in the order of ``things``, or all things when no name is given.
 
-    ``down``: parts of the fabric that are down now, which the error then mentions. Raises ``NotFound`` when no thing
-    has any of the names."""
+    ``down``: parts of the fabric that are down now. If a name belongs to one of them, the error says so. Raises
+    ``NotFound`` when no thing has any of the names."""
     if not names:
         return Named(things, ())
     called = [(thing, {*kind.called(thing)}) for thing in things]
@@ -232,9 +235,10 @@ def named(kind: Kind, things: Sequence[Any], names: Sequence[str], down: Sequenc
 
 
 def the(kind: Kind, things: Sequence[Any], name: str, down: Sequence[pb.DownPart] = ()) -> Any:
-    """Return the only thing with this name. ``down``: parts that are down now, which the error then mentions.
+    """Return the only thing with this name.
 
-    Raises ``NotFound`` when no thing has the name, and ``BadParameter`` when several things have it."""
+    ``down``: parts of the fabric that are down now. If the name belongs to one of them, the error says so. Raises
+    ``NotFound`` when no thing has the name, and ``BadParameter`` when several things have it."""
     first, *others = named(kind, things, [name], down).found
     if others:
         several = some(cut(next(iter(kind.called(thing)))) for thing in (first, *others))

@@ -91,12 +91,12 @@ Alarms = Annotated[list[str] | None, _names("ALARM", "Kinds or subjects of alarm
 def jobs(names: Jobs = None) -> None:
     """List jobs with their state and efficiency.
 
-    'planned for' names the source of the bytes that the planner uses; unconfirmed: no counter has confirmed the
-    announcement yet. A state of 'no path' means that hosts are not connected, 'silent' that the job sends nothing,
+    'planned for' names the source of the bytes that the planner uses; 'unconfirmed' means that no counter has confirmed
+    the announcement yet. A state of 'no path' means that hosts are not connected, 'silent' that the job sends nothing,
     'slower' that its iterations take longer.
 
-    '?' marks a measured efficiency while no counter has confirmed its bytes. '!' marks one above 105 %: the job
-    announced too much, or reports its iterations as too short."""
+    '?' marks a measured efficiency if no counter has confirmed its bytes yet. '!' marks a measured efficiency above
+    105 %: the job announced too much, or reports its iterations as too short."""
     with connect() as client:
         found = client.list_jobs()
     _show(JOB, "jobs", found, names, printing_jobs.jobs)
@@ -204,10 +204,11 @@ def _show(
     down: Sequence[pb.DownPart] = (),
     as_data: Any = fields,
 ) -> None:
-    """Print a table of the named things, or data for programs.
+    """Print a table of the things with the given names, or of all things; print data instead for programs.
 
     - ``table``: function that makes the table
-    - ``down``: parts of the fabric that are down; without ``names``, those of this kind are listed below the table
+    - ``down``: parts of the fabric that are down. If no names are given, the parts of this ``kind`` among them are
+      listed below the table.
     - ``as_data``: function that returns one thing as data for programs"""
     found, missing = named(kind, things, names or (), down)
     show({key: [*map(as_data, found)]}, lambda: Group(table(found), *_gone(kind, names, down)))

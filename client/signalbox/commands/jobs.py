@@ -202,7 +202,9 @@ def _lease_files() -> LeaseFiles:
 
 
 def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], pb.Job]) -> None:
-    """Call the controller for each job in turn, and print the results; after an error, name the registered jobs."""
+    """Call the controller for each job in turn, and print the results.
+
+    If a call fails, print the ids of the jobs that were registered before it, and raise its error."""
     found: list[pb.Job] = []
     try:
         for job in jobs:
@@ -248,7 +250,9 @@ def _unless_several(found: Sequence[object]) -> object:
 
 @contextmanager
 def _needs_token() -> Iterator[None]:
-    """Add to an error about a wrong or missing lease token where the command has looked for the token."""
+    """Add an explanation to errors about a wrong or missing lease token that are raised in the ``with`` block.
+
+    The error then also names the file from which the token is read, and the command that makes a new token."""
     try:
         yield
     except WrongLeaseToken as error:
@@ -259,7 +263,7 @@ def _needs_token() -> Iterator[None]:
 
 
 def _elsewhere(leases: LeaseFiles, job: str) -> str:
-    """Return where else a job with this id was registered, as a part of an error; empty if nowhere."""
+    """Return the end of an error: other addresses at which a job with this id was registered; empty if none."""
     found = leases.elsewhere(job)
     return f"; a job with this id was registered with --address {' and '.join(found)}" if found else ""
 
@@ -309,7 +313,7 @@ def keep_jobs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of job spec files.")],
     addresses: Addresses = None,
 ) -> None:
-    """Keep the jobs registered whose files are in DIR; deregister a job when its file is removed.
+    """Keep the jobs of the files in DIR registered; deregister a job when its file is removed.
 
     Launchers write and remove the files, and need not wait for a controller. A changed file updates its jobs. A wrong
     file changes nothing: stderr says why, and the file is read again when it changes, and every 10 s.

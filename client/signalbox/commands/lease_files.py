@@ -24,11 +24,13 @@ File systems allow 255 characters, including the hash, the ending and a process 
 
 
 class LeaseFiles:
-    """Files with lease tokens of the jobs at a controller, or at several controllers with a list of addresses.
+    """Files with the lease tokens of the jobs at one controller, or at controllers that share one state.
 
-    The order of the addresses does not matter. ``folder``: folder whose jobs ``signalbox jobs keep`` registers; their
-    tokens are in separate files. Raises ``InvalidInput`` when the user has no home folder. The methods raise
-    ``OSError``."""
+    - ``address``: address of the controller, or list of the controllers' addresses, in any order
+    - ``folder``: folder whose jobs ``signalbox jobs keep`` registers, or None. The tokens of such jobs are in separate
+      files.
+
+    Raises ``InvalidInput`` when the user has no home folder. The methods raise ``OSError``."""
 
     def __init__(self, address: str, folder: Path | None = None) -> None:
         state = Path(os.environ.get("XDG_STATE_HOME", ""))
@@ -44,7 +46,9 @@ class LeaseFiles:
         return self._path / f"{_file_name(job_id)}{_ENDING}"
 
     def elsewhere(self, job_id: str) -> list[str]:
-        """Return the other addresses, or lists of addresses, for which a token of a job with this id is saved."""
+        """Return the other controllers for which a token of a job with this id is saved.
+
+        Each text is the address, or list of addresses, with which the job was registered."""
         path = self.path_of(job_id)
         found = path.parent.parent.glob(f"*/{glob.escape(path.name)}")
         return sorted(unquote(other.parent.name) for other in found if other != path)
@@ -86,6 +90,8 @@ def _home() -> Path:
 
 
 def _file_name(text: str) -> str:
-    """Return a file name that belongs to no other text; a long text is cut, and a hash is appended."""
+    """Return a file name for a text; different texts have different names.
+
+    A name longer than ``MAX_NAME`` is cut, and the text's hash is appended."""
     found = quote(text, safe=":[]")
     return found if len(found) <= MAX_NAME else f"{found[:MAX_NAME]}-{sha256(text.encode()).hexdigest()}"

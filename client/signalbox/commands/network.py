@@ -77,9 +77,9 @@ def plan(
     """Show the current plan with its certificate and the route of every flow, or with diff what it would change.
 
     diff compares the newest plan, at most planning.interval_s old, with the routes that switches hold. The plan's moves
-    wait for one of three reasons: it gains less than planning.min_gain, a cycle makes only planning.max_moves, or the
-    mode is shadow. --now plans anew, prints the reason, and installs the plan if it gains enough. If the moves take
-    several cycles, it prints the slowdowns and the number of moves."""
+    wait for one of three reasons: the plan gains less than planning.min_gain, the mode is shadow, or a cycle makes only
+    planning.max_moves moves. --now plans anew, prints the reason, and installs the plan if it gains enough. If the
+    moves take several cycles, it prints the slowdowns and the number of moves."""
     if view and (now or proof):
         raise typer.BadParameter("diff cannot be combined with --now or --proof")
     with connect() as client:
@@ -217,7 +217,7 @@ def members(
     """List the controllers that share a state in etcd, with their roles and the number of switches that each holds.
 
     A member holds the switches that have confirmed it as their OpenFlow master; signalbox get switches lists the holder
-    of each. 'last seen' has an age where etcd has not answered since."""
+    of each. 'last seen' says how long ago etcd last showed that the member was running."""
     if bool(action) != bool(name):
         raise typer.BadParameter("name the member as well, as in: signalbox members drain NAME")
     with connect() as client:
@@ -251,13 +251,15 @@ def members(
 
 
 def _switches(one: pb.Member) -> str:
-    """Return the number of switches that a member holds, and of those that are assigned to it if they differ."""
+    """Return how many switches a member holds; if it differs, add how many the leader has assigned to it."""
     differ = one.switches != one.assigned_switches and one.HasField("last_seen_age")  # older controllers send neither
     return f"{one.switches} ({one.assigned_switches} assigned)" if differ else str(one.switches)
 
 
 NOW_S = 5.0
-"""Largest age in seconds, since the last reading of etcd, at which a member's lease is shown as "now"."""
+"""Age in seconds below which the column ``last seen`` shows "now" instead of the age.
+
+The age counts from the time when the leader last read in etcd that the member has a lease."""
 
 
 def _age(one: pb.Member) -> str:
@@ -270,7 +272,7 @@ LOOK_AGAIN_S = 0.5
 COST_S = 5.0
 """Seconds to wait for the predicted cost of a drain. After this time the drain begins without a prediction."""
 PLAN_COST_WITHIN_S = 2.0
-"""Time limit in seconds for the planning on the controller that predicts the cost of a drain."""
+"""Longest time in seconds that the controller may plan when it predicts the cost of a drain."""
 
 Names = Annotated[
     list[str] | None,

@@ -42,7 +42,7 @@ def _ports_up(optical: pb.OpticalSwitch) -> str:
 
 
 def _far_ends(optical: pb.OpticalSwitch) -> Mapping[int, pb.Fibre]:
-    """Return the circuits of a switch: the fibre through which light leaves, by the port where it enters."""
+    """Return the circuits of a switch: for each port where light enters, the fibre through which it leaves."""
     at = {fibre.port: fibre for fibre in optical.fibres}
     out = ((port, fibre.out_port) for port, fibre in at.items() if fibre.HasField("out_port"))
     return {port: at[out_port] for port, out_port in out if out_port in at}

@@ -28,9 +28,9 @@ from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_ALARMS = 3
-"""Largest number of alarms of one kind that have a line each.
+"""Largest number of alarms of one kind that are printed with a line each.
 
-If there are more, the kind has a single line, which names this many subjects."""
+More alarms of the kind share a single line, which names the subjects of this many of them."""
 NO_PLAN = "There is no plan yet."
 
 # ---- the fabric
@@ -59,7 +59,7 @@ def fabric(found: pb.GetFabricResponse) -> RenderableType:
 def _of_known(there: int, known: int) -> str:
     """Return ``6 of 7`` when one of 7 known parts is down, ``7`` when none is.
 
-    Older controllers report 0 known parts."""
+    Older controllers report 0 known parts; then the result is only the number of parts that are there."""
     return f"{there} of {known}" if known > there else str(there)
 
 
@@ -118,7 +118,7 @@ RATE_UNKNOWN = "not measured yet, or the switch's counters are not up to date"
 
 
 def unmeasured(links: Iterable[pb.Link]) -> list[str]:
-    """Return an explanation for links without a rate in a table; empty when all links have a rate."""
+    """Return a line that explains the ``-`` of links without a measured rate; empty when all links have a rate."""
     return [f"-: {RATE_UNKNOWN}."] if not all(link.HasField("rate_bps") for link in links) else []
 
 

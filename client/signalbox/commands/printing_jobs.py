@@ -29,7 +29,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 MOST_PAIRS = 20
 """Largest number of address pairs in a job's table of traffic."""
 MOST_LINES = 8
-"""Largest number of lines that say why jobs have no circuits."""
+"""Largest number of jobs without circuits for which the reason is printed, in a line each."""
 
 _JOB_COLUMNS = (
     Column("job"),
@@ -94,11 +94,14 @@ def job(found: pb.Job) -> RenderableType:
 
 
 _PARALLELIZATION = (Column("parallelization"),)
-"""First column of the tables on the traffic of a job that has parallelizations."""
+"""First column of a job's tables of traffic; it is shown only if the job has several parallelizations."""
 
 
 def _of_parallelizations(columns: Sequence[Column], rows: Sequence[Sequence[object]], several: bool) -> Fitted:
-    """Return the table. ``several``: whether to keep the first column, which names the parallelization."""
+    """Return a table with these columns and rows.
+
+    ``several``: whether the job has several parallelizations. If not, the first column, which names the
+    parallelization, is left out."""
     return Fitted(columns, rows) if several else Fitted(columns[1:], [row[1:] for row in rows])
 
 

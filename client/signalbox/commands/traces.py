@@ -77,7 +77,7 @@ def from_trace(
         ),
     ] = None,
 ) -> None:
-    """Print the job spec that follows from traces of a job, for jobs register."""
+    """Make a job spec from traces of a job, and print it in the form that jobs register reads."""
     if [*files, spec].count(STANDARD_INPUT) > 1:
         raise typer.BadParameter("standard input (-) can be given only once")
     if all_reduce_bytes is not None and trace_format is not Format.NCCL:
