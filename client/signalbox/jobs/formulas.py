@@ -110,7 +110,7 @@ def _recursive_halving_reduce_scatter(n: int, size: int) -> Steps:
     send their M bytes to a partner. The other ranks receive M/n at the end."""
     active, aside = _folded(n, stays=1)
     kept = [1 + (i < len(aside)) for i in range(len(active))]
-    """Number of shares of M/n in the result of each active rank. An inactive partner's share counts too."""
+    """Number of shares of M/n that each active rank receives: its own, and that of an inactive partner if any."""
 
     def halving(distance: int) -> Iterator[Sent]:
         for i, rank in enumerate(active):
@@ -252,7 +252,9 @@ _GLOO: Mapping[Algorithm, Formula] = {
 }
 
 _Row = tuple[tuple[float, Formula | None], ...]
-"""Pairs of an exclusive upper bound in bytes, ascending, and the formula below this bound; None if it is unknown."""
+"""Formulas by size: pairs of a bound in bytes, and the formula for sizes below this bound.
+
+The bounds are exclusive and ascending. A formula is None if it is unknown."""
 
 _RING, _DOUBLING, _HALVING = RING_ALL_REDUCE, RECURSIVE_DOUBLING_ALL_REDUCE, HALVING_DOUBLING_ALL_REDUCE
 _TREE, _STAR, _HOPS, _HALF = QUATERNARY_TREE, STAR, WHOLE_MESSAGE_CHAIN, RING_HALF

@@ -14,7 +14,7 @@ REPORT_S = 2.0
 MOST_EFFICIENT = 1.05
 """Largest credible ratio of ideal to reported communication time.
 
-Reported times are not wrong by 5 %. So a larger ratio means that the job announced more bytes than it sends."""
+Errors of reported times are below 5 %. So a larger ratio means that the job announced more bytes than it sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class IterationTime:
     duration_s: float
     communication_s: float
     ended_at: float | None = None
-    """Time of the iteration's end on this machine's monotonic clock, in seconds; None when it is not reported.
+    """Time of the iteration's end on this machine's monotonic clock, in seconds; None if the program does not give it.
 
     An iteration without this time ended at most ``REPORT_S`` before its report."""
 

@@ -39,10 +39,11 @@ MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
 MAX_PARALLELIZATIONS = 32
 MAX_COMPUTE = 1000
 MAX_IN_PARALLELIZATIONS = 4
-"""Factor by which all parallelizations together may have more groups and compute times than a single one.
+"""Factor on the limits of groups and of compute times if a job has parallelizations.
 
-The limits of transfers, of ranks in groups, and of groups of collectives hold for all parallelizations together, and
-are as large as for a job without parallelizations."""
+All parallelizations together may have up to this many times what a single one may have. The limits of transfers, of
+ranks in groups, and of groups of collectives have no such factor: they hold for all parallelizations together, and are
+as large as for a job without parallelizations."""
 MAX_RAILS = 7
 MAX_BYTES = 1 << 50
 MAX_PHASE = 1000
@@ -59,8 +60,8 @@ MAX_LEASE_S = 86_400.0
 class Algorithm(StrEnum):
     """Algorithm or operation of a collective; ``formulas`` lists the transfers of each.
 
-    ``broadcast``, ``all_to_all`` and the last three are operations, whose algorithm depends on the job's
-    ``Library``."""
+    The operations are ``broadcast``, ``all_to_all``, ``all_reduce``, ``reduce_scatter`` and ``all_gather``. The job's
+    ``Library`` determines the algorithm of an operation."""
 
     RING_ALL_REDUCE = "ring_all_reduce"
     RING_REDUCE_SCATTER = "ring_reduce_scatter"
@@ -104,7 +105,7 @@ ROCE_PORT = 4791
 
 
 class Transport(StrEnum):
-    """Transport protocol of the connections. It determines in which ports a switch finds the subflow of a packet.
+    """Transport protocol of the job's connections. Switches find the subflow of a packet by the ports of this protocol.
 
     ``roce_v2`` is UDP to port 4791 with the source port as entropy (InfiniBand specification, annex A17)."""
 
@@ -315,9 +316,10 @@ class JobSpec(Frozen):
         return spec
 
     def ways(self) -> Iterator[tuple[str, JobSpec | Parallelization]]:
-        """Yield the spec and each of its parallelizations, each after the prefix of its fields' paths in errors.
+        """Yield the spec itself, then each of its parallelizations, each as a pair (prefix, value).
 
-        The prefix of the spec itself is empty."""
+        The prefix comes before the paths of the value's fields in errors. It is empty for the spec itself, and
+        ``parallelizations[0].`` for the first parallelization."""
         yield "", self
         for number, way in enumerate(self.parallelizations):
             yield f"parallelizations[{number}].", way
@@ -325,10 +327,10 @@ class JobSpec(Frozen):
     def wrong_parallelizations(
         self, given: Iterable[str], kinds: str = "collectives or transfers"
     ) -> Iterator[FieldProblem]:
-        """Yield problems of the parallelizations that involve several of them, or other fields of the job.
+        """Yield problems of parallelizations: repeated names, no traffic, or traffic of the job itself besides theirs.
 
         - ``given``: fields of the job that describe traffic; they cannot be combined with parallelizations
-        - ``kinds``: names of the fields of which each parallelization needs one"""
+        - ``kinds``: names of the fields that describe traffic, of which each parallelization needs at least one"""
         if self.parallelizations:
             yield from (FieldProblem(name, SAID_BY_EACH) for name in given)
         names = Counter(way.name for way in self.parallelizations)
@@ -403,8 +405,9 @@ def _problems_of_traffic(sends: JobSpec | Parallelization, where: str, ranks: in
 def oversized(spec: Any) -> Iterator[FieldProblem]:
     """Yield a problem for each list that is too long, and for lists whose lengths together exceed a limit.
 
-    A problem of all parallelizations together has the path ``parallelizations``. ``spec`` may be any object with the
-    fields of a ``JobSpec``, such as a message of the API, so that sizes are checked before the items are read."""
+    If the lists of all parallelizations together are too long, the path of the problem is ``parallelizations``.
+    ``spec`` may be any object with the fields of a ``JobSpec``. So sizes can be checked in a message of the API before
+    its items are read."""
     ways = [("", spec)]
     if len(spec.parallelizations) <= MAX_PARALLELIZATIONS:
         ways += [(f"parallelizations[{number}].", way) for number, way in enumerate(spec.parallelizations)]
@@ -456,5 +459,7 @@ A saved spec omits them when they are empty, so that those versions can read the
 
 
 def same_traffic(one: JobSpec, other: JobSpec) -> bool:
-    """Return whether traffic measured for one spec also holds for the other: they differ at most in ``NOT_TRAFFIC``."""
+    """Return whether traffic measured for one spec also holds for the other.
+
+    It holds if the specs are equal, or differ only in the fields ``NOT_TRAFFIC``."""
     return one.model_copy(update={name: getattr(other, name) for name in NOT_TRAFFIC}) == other

@@ -1,5 +1,7 @@
 """Division of a virtual link into subflows, and how switches distinguish them.
 
+Switches can distinguish subflows in two ways.
+
 By source port: a job that can split its flows opens one connection per subflow. The connection's source port is in the
 subflow's port class. The classes depend only on the job's ``max_subflows``, so they stay when its routes change. Class
 i of K has the value i in the bits above bit 0, and uses as many bits as K classes need. Bit 0 is unusable, because
@@ -75,10 +77,11 @@ def _a_class_each(max_subflows: int) -> tuple[tuple[Ports, ...], ...]:
 
 
 class Subflows(NamedTuple):
-    """Parts of a flow that the planner treats as separate flows: one part, or several with a path each.
+    """Parts of a flow that the planner treats as separate flows.
 
-    - ``weights``: fraction of the flow's bytes in each part
-    - ``max_subflows``: largest number of subflows with shares into which the planner may divide each part"""
+    - ``weights``: fraction of the flow's bytes in each part; a single part is the whole flow
+    - ``max_subflows``: largest number of subflows into which the planner may divide each part. The planner also chooses
+      their shares."""
 
     weights: tuple[float, ...]
     max_subflows: int

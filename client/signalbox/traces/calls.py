@@ -2,9 +2,9 @@
 
 ``per_iteration`` takes each rank's calls in order, and returns bytes and phase of one iteration for each kind of call.
 
-The calls of a rank are assumed to repeat in each iteration. So the longest periodic part near the end of the trace is
-searched. It must have at least two periods and at least half of the calls. One period is one iteration. Calls before
-this part (start of the training) are ignored, and so are up to ``MAX_AFTER`` calls after it.
+The calls of a rank are assumed to repeat in each iteration. So the longest periodic part near the end of the trace
+must be found. It must have at least two periods and at least half of the calls. One period is one iteration. Calls
+before this part (start of the training) are ignored, and so are up to ``MAX_AFTER`` calls after it.
 
 Two kinds of calls overlap in time if an iteration has a call of one kind between two calls of the other kind. They also
 overlap if the trace shows a call of one kind while a call of the other is under way. Otherwise they follow each other,
@@ -84,8 +84,8 @@ class TooManyCalls(InvalidInput):
 def refuse_incomplete(calls: Mapping[int, Sequence[Call]], ranks: int) -> None:
     """Raise ``InvalidInput`` when the traffic of a rank is unknown, or when a trace belongs to no rank of the job.
 
-    A rank without a trace is accepted if all calls of the other ranks include all ranks. Otherwise it might belong to
-    groups that no other trace has."""
+    A rank may lack a trace if every call in the traces of the other ranks includes all ranks of the job. Otherwise the
+    rank might belong to groups that no other trace has."""
     everyone = range(ranks)
     for rank in calls:
         if rank not in everyone:
@@ -141,11 +141,11 @@ def _iteration(rank: int, made: Sequence[Call]) -> slice:
 
 
 def _borders(text: Sequence[Call]) -> list[int]:
-    """Return for each length the longest border of the prefix with this length; borders are given by their lengths.
+    """Return the length of the longest border of each prefix; item k belongs to the prefix of length k.
 
-    A border of a prefix is shorter than the prefix, and is both its beginning and its end. The smallest period of a
-    prefix is its length minus the length of its longest border. Knuth, Morris and Pratt, "Fast pattern matching in
-    strings", SIAM Journal on Computing 6(2), 1977."""
+    A border of a prefix is a shorter sequence that is both its beginning and its end. The smallest period of a prefix
+    is its length minus the length of its longest border. Knuth, Morris and Pratt, "Fast pattern matching in strings",
+    SIAM Journal on Computing 6(2), 1977."""
     borders = [0] * (len(text) + 1)
     border = 0
     for at in range(1, len(text)):

@@ -75,7 +75,7 @@ _WHATS = {
     "send": SEND,
     "recv": SEND,
 }
-"""Operations by the part of ``profiling_name`` after the library."""
+"""Operations, by the part of ``profiling_name`` after the library: ``all_reduce`` in ``nccl:all_reduce``."""
 
 _ROOTED = frozenset(("broadcast", REDUCE, GATHER, SCATTER))
 

@@ -30,7 +30,7 @@ MAX_LINE_BYTES = 1 << 20
 """Largest length of a line in bytes; a ring over 4,096 ranks has 20,000 characters."""
 
 MAX_INTERFACES_CHARS = 4096
-"""Number of characters that are read of a line with interfaces."""
+"""Largest number of characters in a line about interfaces in which addresses are searched for."""
 
 MAX_COMMUNICATORS = 65_536
 """Largest number of ranks in all communicators together."""
@@ -142,7 +142,7 @@ class _Reader:
     def __init__(self) -> None:
         self.log = Log()
         self._now: dict[tuple[Process, int], Member] = {}
-        """``Member`` of the communicator that a thread is making, or has made last, by process and thread id."""
+        """``Member`` that a thread's lines describe now, or have described last, by process and thread id."""
         self._by_pointer: dict[tuple[str, int, str], Member] = {}
         self._called: dict[tuple[str, int], Member] = {}
         """``Member`` of the communicator of a thread's last call, by host and thread id."""
