@@ -31,9 +31,11 @@ MOST_WAITING = 1000
 MOST_BYTES = 64 << 20
 """Limit in bytes for a message, a list, a snapshot (all objects at one time) and a change."""
 CHANGED_BYTES = 4 * MOST_BYTES
-"""Number of bytes of changes after which a watch begins again with all objects, so that the state stays bounded."""
+"""Number of bytes of changes after which a watch is closed and opened again; it then sends all objects anew.
+
+This keeps the size of the state bounded."""
 SMALL_BYTES = 1 << 16
-"""Size in bytes of a message above which its watch waits until the reader has emptied the queue."""
+"""Size in bytes above which a message keeps its watch waiting until the reader has emptied the queue."""
 RETRY_S = 2.0
 
 Take = Callable[[Any], frozenset[Kind]]

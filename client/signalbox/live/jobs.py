@@ -35,7 +35,7 @@ def links_of(routes: Iterable[ListedRoute]) -> frozenset[LinkAt]:
 
 
 def circuits_of(job: pb.Job | None) -> frozenset[LinkAt]:
-    """Return where the circuits of a job begin, as dpid and port."""
+    """Return the switch ports where the circuits of the job begin, as pairs of dpid and port."""
     return frozenset((each.src.dpid, each.src.port) for each in job.wiring.circuits) if job else frozenset()
 
 
@@ -226,9 +226,11 @@ SOURCES = {
     "provisional": "pairs that send, with bytes that counters have not yet confirmed",
     "learning": "nothing yet: counters have not yet confirmed any of its traffic",
 }
-"""Descriptions of the bytes for which a job is planned, by the API's word for their source (``DemandSource``)."""
+"""Descriptions of the bytes that the planner uses for a job, by their source (the API's word, ``DemandSource``)."""
 STATES = {"silent": "it sends nothing now", "slower": "its iteration takes longer than those before"}
-"""Texts for each ``DemandFinding`` (by the API's word) that does not mean a wrong announcement."""
+"""Explanations of findings about a job's traffic, by the API's word for a finding (``DemandFinding``).
+
+The other findings mean that the announcement is wrong."""
 IMPOSSIBLE = "it announced too much, or reports its iterations as too short"
 
 

@@ -332,7 +332,7 @@ def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | N
 def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, drained: Collection[str]) -> Cable:
     """Return the cable for a picture.
 
-    ``at`` and ``back``: begin of its link in one direction, and in the other."""
+    ``at``: where the cable's link in one direction begins. ``back``: where its link in the other direction begins."""
     first, second = state.links[at], state.links.get(back)
     names = {first.name} | ({second.name} if second else set())
     ends = _lower_first((at[0], back[0]), nodes)
@@ -375,7 +375,7 @@ def _circuit(link: pb.Link, nodes: Mapping[int, Node], drained: Collection[str])
 
 
 def _cable_id(a: LinkAt, b: LinkAt) -> str:
-    """Return the id of a cable (``DownPart.id``), since several cables may share a name."""
+    """Return the id of a cable, as in ``DownPart.id``. Ids are unique; names of cables are not."""
     return " ".join(f"{dpid:#x}:{port}" for dpid, port in sorted((a, b)))
 
 

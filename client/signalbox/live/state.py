@@ -18,7 +18,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_EVENTS = 500
 MOST_SLOWDOWNS = 3600
-"""Largest numbers of stored events and of stored plans' slowdowns. The newest ones are stored."""
+"""Largest number of stored events, and largest number of plans whose slowdowns are stored; the newest are stored."""
 MOST_ENTRIES = 65_536
 """Largest number of stored objects of one kind, such as switches, links or jobs."""
 MOST_EVENT_BYTES = 10_000

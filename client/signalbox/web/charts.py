@@ -80,9 +80,10 @@ HOST_HEIGHT = 90
 CURVE = 0.12
 """Curvature of the second cable between two switches, and of a circuit for which there is an opposite circuit."""
 SIDEWAYS = 0.2
-"""Smallest horizontal distance from the middle of the circle, in diameters, at which a name is beside its switch.
+"""Distance that decides where the name of a switch on the circle is drawn, in diameters of the circle.
 
-At a smaller distance they are drawn above or below, so that they do not overlap."""
+It is the distance of the switch from the vertical line through the circle's middle. At a larger distance the name is
+beside the switch, otherwise above or below, so that names do not overlap."""
 ARROW = 9
 """Size of the arrow head of a circuit, in pixels."""
 
@@ -315,7 +316,7 @@ def _matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[L
 
 
 def _dimensions(picture: Picture) -> Options:
-    """Return names for the numbers of a matrix's cell, and which of them a tooltip shows."""
+    """Return names for the numbers in a cell of a matrix, and the choice of numbers that a tooltip shows."""
     encode = {"x": 0, "y": 1, "value": 2}
     if picture.without_tiers:
         names = ["to", "from", "load %", "up %", "down %"]

@@ -33,7 +33,8 @@ ROW_LOOKED_AT = """(event) => {
 }"""
 """Script that reports the name of the job whose row the pointer is on.
 
-A slot with a template would report it too, but NiceGUI would make its rows anew with each change of the page."""
+The page has no slot of NiceGUI for this, because NiceGUI would make the rows of a slot anew with each change of the
+page."""
 
 STAYS = """<script type="module">
 const connected = window.io;
