@@ -273,9 +273,9 @@ def is_annotated(job: Body) -> bool:
 def announcement(key: JobKey, job: Body, pods: Iterable[Pod]) -> Outcome:
     """Return the spec to announce for a job, or why there is none. ``pods``: all known pods of the job.
 
-    Raises ``InvalidInput`` when the job's annotations are wrong, even before the job has pods. It is also raised
-    when an object does not have the form of its kind. Users of the cluster write these objects, and some definitions
-    of kinds check little."""
+    Raises ``InvalidInput`` when the job's annotations are wrong, even before the job has pods. Also raises it when an
+    object has another form than objects of its kind have. This can happen, because users of the cluster write these
+    objects, and the cluster checks objects of some kinds only in part."""
     try:
         return _outcome(key, job, pods)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:

@@ -160,7 +160,9 @@ def nodes_of(words: Sequence[str], environ: Mapping[str, str], accelerate: bool 
 
 
 def _options(words: Sequence[str], accelerate: bool) -> dict[str, str]:
-    """Return the values of the launcher's options by their names in torchrun, without the program's own options."""
+    """Return the values of the launcher's options, by their names in torchrun.
+
+    Reading ends at the first word that is no option, because the options after it belong to the program."""
     found: dict[str, str] = {}
     left = iter(words)
     for word in left:

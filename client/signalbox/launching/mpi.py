@@ -183,7 +183,9 @@ def _map_by(part: _Part, how: str) -> None:
 
 
 def _with_free_slots(hosts: Sequence[Host], used: Mapping[str, int]) -> list[Host]:
-    """Return the hosts with the slots that earlier programs have not used; all slots if none is free."""
+    """Return the hosts with the slots that earlier programs in the command line have not used.
+
+    If no host has a free slot, return the hosts with all their slots."""
     left = [host if host.slots is None else Host(host.name, max(0, host.slots - used[host.name])) for host in hosts]
     return left if any(host.slots != 0 for host in left) else [*hosts]
 
@@ -227,7 +229,9 @@ def _in_file(file: str) -> list[Host]:
 
 
 def _hosts_of_ranks(part: _Part) -> Iterable[str]:
-    """Return the host of each rank of a program; each host once if the number of ranks on a host is unknown."""
+    """Return the host of each rank of a program.
+
+    If the number of ranks on a host is unknown, each host is returned once."""
     hosts = [Host(host.name, part.per_host or host.slots) for host in part.hosts]
     if part.by_host and part.count and all(host.slots is None for host in hosts):
         return islice(cycle([host.name for host in hosts]), part.count if hosts else 0)

@@ -27,7 +27,7 @@ from signalbox.errors import InvalidInput
 from signalbox.ranks import UNNAMED, Gradients, Group
 
 _UNTOLD = {"": UNNAMED, "undefined": UNNAMED, "default_pg": "default"}
-"""Names of groups without a description of their own, by the description that PyTorch gives them."""
+"""Names of groups that the program has not described, by the description that PyTorch gives them."""
 
 
 def models_of(given: Any) -> list[nn.Module]:
