@@ -43,7 +43,9 @@ OPTIONS: list[tuple[str, object]] = [
     ("grpc.initial_reconnect_backoff_ms", round(1000 * FIRST_PAUSE_S)),
     ("grpc.max_reconnect_backoff_ms", round(1000 * MAX_PAUSE_S)),
 ]
-"""gRPC's options of each channel: pauses between attempts to connect, the same as between probes."""
+"""gRPC's options of each channel: the first and the longest pause between two attempts to connect.
+
+They are the same as the pauses between two probes."""
 
 
 class ActiveChannel:
@@ -51,8 +53,9 @@ class ActiveChannel:
 
     - ``addresses``: ``HOST:PORT`` of each controller
     - ``open_channel``: function that opens a gRPC channel to an address
-    - ``find_s``: time in seconds for finding a controller that begins a call or stream, repetitions included; each call
-      has a time-out of its own"""
+    - ``find_s``: time in seconds, from the start of a call or stream, for finding an active controller. A call that
+      fails because its controller is no longer active is begun again only within this time. The time-out of the call
+      limits this time too."""
 
     def __init__(self, addresses: Sequence[str], open_channel: Callable[[str], Any], find_s: float) -> None:
         self._addresses = addresses
@@ -70,10 +73,16 @@ class ActiveChannel:
             used.close()
 
     def unary_unary(self, *method: Any, **more: Any) -> Callable[..., Any]:
-        """Return a function that makes a call, and repeats it for ``find_s`` at most while no controller answers.
+        """Return a function that makes a call, and begins it again when its controller is no longer active.
 
-        The function also tries each of the other controllers once in two cases: the controller could not save the
-        change, or its answer is marked ``MAY_BE_REPLACED``, because another controller may have become the active one.
+        It begins the call again for at most ``find_s`` seconds. There are two more cases in which the function looks
+        for another active controller, and makes the call there:
+
+        - The controller could not save the change.
+        - The answer is marked ``MAY_BE_REPLACED``: another controller may have become the active one.
+
+        In these two cases it makes the call at each controller only once. If no other controller is active, it returns
+        the answer that it has, or raises the error.
 
         The function raises ``Unreachable`` when no controller answers in time, and ``RpcError`` as gRPC does."""
 
@@ -132,7 +141,7 @@ class ActiveChannel:
     def _await_answer(self, used: BoundedChannel, answer: Any, until: float) -> Any:
         """Return the answer of a call, and probe the controller while there is no answer.
 
-        A controller that does not answer a probe either is no longer used; the call then fails."""
+        If the controller does not answer a probe either, its channel is closed, and so the call fails."""
         wait_s = SILENT_S
         try:
             while True:
@@ -164,7 +173,8 @@ class ActiveChannel:
     def _stop_using_if_inactive(self, used: BoundedChannel, error: Any) -> bool:
         """Return whether a call or stream failed because its controller is no longer active; if so, stop using it.
 
-        A controller that is stopping cancels its calls. Calls also fail when another thread has closed the channel."""
+        ``error``: the error of the call or stream. A cancelled call also counts: a controller that is stopping cancels
+        its calls, and so does another thread of this process that closes the channel."""
         if self._closed or not (is_away(error) or error.code() is grpc.StatusCode.CANCELLED):
             return False
         if is_away(error):
@@ -175,8 +185,9 @@ class ActiveChannel:
     def _use_another(self, used: BoundedChannel, but: set[str]) -> bool:
         """Look for another active controller, and use it if one answers; return whether ``used`` is no longer in use.
 
-        ``but``: addresses that are not probed. The search is needed when ``used`` cannot save changes, or may have
-        been replaced: a controller that is cut off from etcd cannot save, and another one may have become active."""
+        ``but``: addresses that are not probed. The search is needed in two cases. ``used`` could not save a change,
+        perhaps because it is cut off from etcd. Or ``used`` has answered that another controller may have become the
+        active one."""
         others = [address for address in self._addresses if address not in but]
         with self._finding:
             if others and self._used is used:
@@ -194,7 +205,9 @@ class ActiveChannel:
     # ---- finding the active controller
 
     def _active(self, until: float) -> BoundedChannel:
-        """Return the controller in use, or find one. Raises ``Unreachable`` at the monotonic time ``until``."""
+        """Return the controller in use; if there is none, find one.
+
+        Raises ``Unreachable`` when no controller has answered by ``until``, a monotonic time in seconds."""
         if used := self._used:
             return used
         if not self._finding.acquire(timeout=max(0.0, until - time.monotonic())):
@@ -214,8 +227,8 @@ class ActiveChannel:
         """Probe the addresses until a controller answers, and return this controller.
 
         With ``once`` each address is probed only once. The address that was used last is probed later than the others:
-        HAProxy may still answer there for a controller that has failed. Raises ``Unreachable`` at the monotonic time
-        ``until``."""
+        HAProxy may still answer there for a controller that has failed. Raises ``Unreachable`` when no controller has
+        answered by ``until``, a monotonic time in seconds."""
         channels = {address: BoundedChannel(address, self._open(address)) for address in addresses}
         due = dict.fromkeys(addresses, time.monotonic())
         pauses = dict.fromkeys(addresses, FIRST_PAUSE_S)

@@ -57,15 +57,16 @@ def listen_address(text: str) -> str:
 def listed(text: str) -> tuple[str, ...]:
     """Return the addresses in a comma-separated list.
 
-    A single ``unix:PATH`` is not divided: its path may contain commas."""
+    A single ``unix:PATH`` is returned whole, because its path may contain commas."""
     single = text.startswith("unix:") and ":" not in text.partition(",")[2]
     return (text,) if single else tuple(text.split(","))
 
 
 def api_addresses(text: str) -> tuple[str, ...]:
-    """Return the addresses of the controllers' APIs in ``HOST:PORT[,HOST:PORT...]`` or ``unix:PATH``.
+    """Return the addresses in a text of the form ``HOST:PORT[,HOST:PORT...]`` or ``unix:PATH``.
 
-    Raises ``PydanticCustomError`` with the first wrong address and the right form."""
+    They are the addresses of the controllers' APIs. Raises ``PydanticCustomError`` for a wrong text; its message names
+    the first mistake and the right form."""
     found = listed(text)
     if len(found) == 1:
         return (listen_address(text),)
@@ -83,7 +84,8 @@ def api_addresses(text: str) -> tuple[str, ...]:
 def _why_not_in_list(address: str, seen: set[tuple[str, int]]) -> str:
     """Return why an address cannot be in a list; empty if it can.
 
-    ``seen``: host and port of the earlier addresses in the list, to which an accepted address is added."""
+    ``seen``: host and port of each earlier address in the list. If the address is accepted, the function adds its host
+    and port to this set."""
     if not address:
         return "is empty"
     if address.startswith("unix:"):

@@ -3,8 +3,8 @@
 With grpcio 1.83.2, calls continued for minutes after their time-out when servers had closed connections (GOAWAY). So
 each call is a future here, and the thread that waits for it stops waiting ``MARGIN_S`` after the time-out.
 
-Futures need a thread of gRPC. Python starts no threads any more once the main thread has ended. Calls and ``close`` are
-then those of gRPC, without this limit."""
+Futures need a thread that gRPC starts, and Python starts no more threads once the main thread has ended. From then on,
+calls and ``close`` use gRPC's own methods, and their time is not limited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from typing import Any
 import grpc
 
 MARGIN_S = 0.5
-"""Seconds that a thread waits for a call after the call's time-out, and longest time of ``close``."""
+"""Longest time in seconds that a thread waits for a call after the call's time-out.
+
+``close`` takes at most as long."""
 
 
 @grpc.Call.register
@@ -59,8 +61,9 @@ class Unary:
 class BoundedChannel:
     """Channel to ``address``. Any thread may close it.
 
-    A lock is needed, because gRPC crashes when a closed channel is asked for a method. A method of a closed channel
-    raises ``ValueError``, at the latest when it is called."""
+    ``unary_unary`` and ``unary_stream`` return functions that make calls. Once the channel is closed, either the method
+    raises ``ValueError``, or the function that it returned does when it is called. The methods hold a lock, because
+    gRPC crashes when a closed channel is asked for such a function."""
 
     def __init__(self, address: str, channel: Any) -> None:
         self.address = address

@@ -70,7 +70,7 @@ BROUGHT_BY = {
     for panel, distribution in (("The controller", CONTROLLER), ("Without a fabric", OFFLINE))
     for name in PANELS[panel]
 }
-"""Name of the distribution that provides a command, by command, for all commands that this distribution lacks."""
+"""Distribution that provides a command, by the command's name, for commands that this distribution lacks."""
 
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
@@ -144,8 +144,8 @@ _BREAK = re.compile("[:=]+")
 def whole_words(words: list[str], current: int) -> tuple[list[str], int, str]:
     """Join words that bash has divided, such as ``leaf1``, ``:`` and ``5``.
 
-    Returns the joined words, the index of the word to complete, and the beginning of that word that bash does not
-    replace."""
+    Returns the joined words, the index of the word to complete, and the beginning of this word. Bash keeps this
+    beginning; a completion replaces only the rest of the word."""
     whole: list[str] = []
     place, kept, glue = current, "", False
     for number, word in enumerate(words):
@@ -165,7 +165,11 @@ def whole_words(words: list[str], current: int) -> tuple[list[str], int, str]:
 
 @contextmanager
 def for_bash(environ: MutableMapping[str, str]) -> Iterator[None]:
-    """Correct bash's words, and the completions printed inside, if bash has called the command to complete a word."""
+    """Translate between bash and the completion of words that runs in the ``with`` block.
+
+    If bash has called the command to complete a word, the variables in ``environ`` get the joined words
+    (``whole_words``). Each completion that the block prints is shortened to the part that bash replaces. Otherwise
+    nothing changes."""
     if environ.get("_SIGNALBOX_COMPLETE") != "complete_bash":
         yield
         return

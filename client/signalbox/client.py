@@ -39,9 +39,10 @@ NEWER_PLANS = 3
 """Attempts to read a plan with its changes; an attempt fails when a newer plan replaces the plan meanwhile."""
 
 UPDATE_TRIES = 12
-"""Number of attempts at an update that conflicts with updates of other clients.
+"""Number of attempts at an update while it conflicts with updates of other clients.
 
-One of the conflicting clients succeeds at each attempt, so this many clients can update a job at the same moment."""
+Among clients whose updates conflict, one succeeds at each attempt. So this many clients can update a job at the same
+moment."""
 
 UPDATE_PAUSE_S = 0.02
 """Mean pause in seconds before the first repetition of an update; the n-th pause has n times this mean."""
@@ -184,7 +185,8 @@ class Client(ClientConnection):
     def _make_update(self, method: Callable[..., Any], request: Any, entries: Iterable[pb.UpdateJobRequest]) -> Any:
         """Make the call, and repeat it after a conflict with another update.
 
-        A call with a revision in some entry is not repeated, because it would conflict again."""
+        If an entry names a revision, the call is not repeated. After a conflict the job has another revision, so the
+        call would conflict again."""
         if any(entry.revision for entry in entries):
             return self._call(method, request)
         return _until_no_conflict(lambda: self._call(method, request))
@@ -246,7 +248,7 @@ class Client(ClientConnection):
     def report_iterations(
         self, job_id: str, iterations: Iterable[IterationTime], lease_token: str | None = None
     ) -> int:
-        """Report iterations, and return how many of them the controller did not know yet.
+        """Report iterations, and return how many of them are new to the controller.
 
         An iteration is new when its index is larger than all indices reported earlier. Raises ``InvalidInput``."""
         now = time.monotonic()
@@ -453,15 +455,15 @@ class Client(ClientConnection):
     def forget_parts(self, names: Iterable[str]) -> tuple[pb.DownPart, ...]:
         """Stop expecting parts of the fabric that are down.
 
-        Returns all forgotten parts: with a switch, its cables and hosts are forgotten too. Raises ``InvalidInput`` for
-        a name that no part has. Raises ``Conflict`` for a part that is up, or that the controller's inventory file
-        declares."""
+        A switch is forgotten together with its cables and hosts. Returns all forgotten parts, including these cables
+        and hosts. Raises ``InvalidInput`` for a name that no part has. Raises ``Conflict`` for a part that is up, or
+        that the controller's inventory file declares."""
         request = pb.ForgetPartsRequest(names=names)
         return tuple(self._call(self._controller.ForgetParts, request).parts)
 
 
 def _until_no_conflict(attempt: Callable[[], Answer]) -> Answer:
-    """Return the result of ``attempt``, which is repeated while it conflicts with other updates.
+    """Call ``attempt`` until it does not conflict with other updates, and return its result.
 
     Raises ``ConcurrentUpdate`` when ``UPDATE_TRIES`` attempts have conflicted."""
     for number in range(1, UPDATE_TRIES):

@@ -35,8 +35,8 @@ _RETRY = {
 }
 """gRPC's retry policy (proposal A6): a call that ends with UNAVAILABLE is sent again up to three times.
 
-The policy excludes health checks, with which ``_cause`` finds why a call failed. With several addresses it is not used:
-``ActiveChannel`` repeats the calls."""
+Health checks are never repeated: ``_cause`` makes one to find out why a call has failed. A client with several
+addresses does not use the policy, because ``ActiveChannel`` repeats its calls."""
 _RETRY_OPTIONS: list[tuple[str, object]] = [
     ("grpc.service_config", json.dumps(_RETRY)),
     # A waiting client reconnects soon after a restart of the controller. By default it may wait two minutes.
@@ -46,7 +46,9 @@ _RETRY_OPTIONS: list[tuple[str, object]] = [
 PROBE_S = 0.2
 """Time-out in seconds of the health check that ``_cause`` makes."""
 PAGE_BYTES = 1000
-"""Bytes added to the size of each page when it counts towards the limit of a list, so that empty pages count too."""
+"""Bytes that each page of a list counts in addition to its size.
+
+The sum over all pages of a list is limited. With this addition the number of empty pages is limited too."""
 
 
 class ClientConnection:
@@ -128,8 +130,8 @@ class ClientConnection:
     ) -> Any:
         """Call the API and return its answer.
 
-        The time-out is ``wait_s`` seconds, or if ``wait_s`` is None, the client's time-out but at least
-        ``at_least_s``."""
+        The time-out is ``wait_s`` seconds. If ``wait_s`` is None, the time-out is the larger one of the client's
+        time-out and ``at_least_s``."""
         wait_s = max(self._timeout_s, at_least_s) if wait_s is None else wait_s
         try:
             return method(request, timeout=wait_s, metadata=self._metadata)

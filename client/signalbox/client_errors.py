@@ -44,7 +44,7 @@ _BY_REASON: dict[str, type[SignalboxError]] = {
     "NOT_KNOWN_YET": NotKnownYet,
     "SUPERSEDED": Superseded,
 }
-"""Classes of errors by the API's reason, for statuses of gRPC that several errors share."""
+"""Class of the error by the API's reason, for reasons that share a gRPC status with other reasons."""
 
 NOT_SAVED = "NOT_SAVED"
 """Reason of the API's error when a controller could not save a change."""
@@ -172,7 +172,9 @@ def _oversized(text: str) -> str | None:
 
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
-    """Return the wrong fields, with paths in the caller's spec, which lack the request's field ``spec``."""
+    """Return the wrong fields of the request, with paths as in the caller's job spec.
+
+    In the request, the job spec is the field ``spec``. This part is removed from the paths."""
     violations = _detail(error, error_details_pb2.BadRequest).field_violations
     return tuple(FieldProblem(_IN_SPEC.sub(r"\1", v.field), v.description, v.reason) for v in violations)
 

@@ -35,7 +35,9 @@ _ANSWERS: Mapping[str, Callable[[Any], object]] = {
     "register_job": lambda registered: Announced(registered.lease_token),
     "renew_lease": float,
 }
-"""Functions that convert the result of a method into a type that needs no gRPC. All other methods return None."""
+"""Functions that convert the result of a method into a type that needs no gRPC, by the method's name.
+
+A call of any other method returns None to the training process."""
 
 
 def serve(process: int) -> None:

@@ -58,7 +58,8 @@ class FieldProblem:
 class SignalboxError(Exception):
     """Base class of all errors that callers receive. Its text is safe to print (``legible``).
 
-    - ``about``: values in the message, for programs, by the names that the proto file lists at ``ErrorReason``
+    - ``about``: values in the message, so that programs need not parse it; the proto file lists their names at
+      ``ErrorReason``
     - ``reason``: name of the API's ``ErrorReason`` without prefix; empty for an error without a reason"""
 
     def __init__(self, message: str = "", about: Mapping[str, object] = MappingProxyType({})) -> None:
@@ -100,9 +101,10 @@ class InvalidInput(SignalboxError):
 
     @classmethod
     def refuse(cls, problems: Iterable[FieldProblem]) -> None:
-        """Raise the error if there are problems, with the first ``MAX_PROBLEMS``. Later problems are not computed.
+        """Raise the error with the first ``MAX_PROBLEMS`` problems; do nothing if there are none.
 
-        A request can have a problem per item, so each message shortens the values that it repeats (``cut``)."""
+        Further problems are not computed. A request can have a problem per item, so each message shortens the values
+        that it repeats (``cut``)."""
         if found := tuple(islice(problems, MAX_PROBLEMS)):
             raise cls(found)
 
@@ -121,12 +123,12 @@ class InvalidInput(SignalboxError):
 
 @contextmanager
 def in_entry(entry: str, field: str = "") -> Iterator[None]:
-    """Add the request's entry (``jobs[1]``) to errors raised inside.
+    """Add the place in the request, such as ``jobs[1]``, to errors raised in the ``with`` block.
 
-    An ``InvalidInput`` gets the entry in its paths, any other error in its text and in ``about``.
+    An ``InvalidInput`` gets the place in its paths, any other error in its text and in ``about``.
 
-    - ``entry``: empty for a request without entries
-    - ``field``: the entry's field that contains the wrong fields"""
+    - ``entry``: entry of the request that is processed; empty for a request without entries
+    - ``field``: field of the entry that is processed; only paths of an ``InvalidInput`` get it, after the entry"""
     try:
         yield
     except InvalidInput as error:
@@ -176,7 +178,7 @@ class Conflict(SignalboxError):
 
 
 class ConcurrentUpdate(Conflict):
-    """The job has no longer the revision that the request names. Read the job, and make the request again."""
+    """The job no longer has the revision that the request names. Read the job, and make the request again."""
 
 
 class Superseded(Conflict):
@@ -297,7 +299,7 @@ _LENGTHS: Mapping[str, str] = {
 
 
 def validated(model: type[Model], data: Any) -> Model:
-    """Return the model of these data. Raises ``InvalidInput`` with the ``field_problems``."""
+    """Return an instance of ``model`` with the given data. Raises ``InvalidInput`` with the ``field_problems``."""
     from pydantic import ValidationError
 
     try:
@@ -372,7 +374,9 @@ def _worded(kind: str, context: Mapping[str, Any]) -> str:
 
 
 def _given(value: object) -> str:
-    """Return a wrong value as a file has it; empty for tables and for texts above ``MAX_SHOWN_CHARS``."""
+    """Return a wrong value for a message, written as in a file; empty for tables and long values.
+
+    A value is long when it takes more than ``MAX_SHOWN_CHARS`` characters."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, date | time):  # a datetime is a date

@@ -32,7 +32,9 @@ from signalbox.jobs.spec import (
 from signalbox.models import NamedModel, Parallelism, traffic
 
 SAYS = (*SENDS, "model", "parallelism")
-"""Fields of a file that describe traffic. The job has them, or each of its parallelizations."""
+"""Fields of a file that describe traffic.
+
+They are fields of the job, or if it has parallelizations, of each of its parallelizations."""
 
 
 def _as_list(value: object) -> object:
@@ -45,7 +47,7 @@ Hosts = Annotated[
     BeforeValidator(_as_list),
     Field(min_length=1),
 ]
-"""Ranges of addresses, as for ``addresses_in``. A file may have a single text instead of a list."""
+"""Addresses and ranges of addresses, as ``addresses_in`` takes them. In a file, a single text may replace the list."""
 
 
 class RailInFile(Rail):
@@ -117,7 +119,9 @@ def parallelizations_in(job: JobInFile, data: Mapping[str, Any]) -> tuple[JobSpe
 
 
 def _in_parallelization(problem: FieldProblem, number: int) -> FieldProblem:
-    """Return the problem with the parallelization's number in its path, if the field is one of a parallelization."""
+    """Return the problem with the parallelization's number in its path, if its field describes traffic (``SAYS``).
+
+    All other fields belong to the job as a whole, so the paths of their problems stay unchanged."""
     of_parallelization = re.split(r"[.\[]", problem.path)[0] in SAYS
     return replace(problem, path=f"parallelizations[{number}].{problem.path}") if of_parallelization else problem
 
@@ -197,7 +201,8 @@ def _for_ranks(hosts: Iterable[str], ranks_per_host: int) -> tuple[str, ...]:
 def addresses_in(path: str, hosts: Sequence[str]) -> list[str]:
     """Return the addresses in the ranges, in order; the last number of an address changes fastest.
 
-    ``path``: field of the file, which errors name. Raises ``InvalidInput`` for too many and for repeated addresses."""
+    ``path``: path of the field for errors. Raises ``InvalidInput`` when there are too many addresses, or an address is
+    repeated."""
     counts, ranges = zip(*map(addresses_of_range, hosts), strict=True)
     count = sum(counts)
     if count > MAX_ENDPOINTS:
@@ -212,7 +217,10 @@ def addresses_in(path: str, hosts: Sequence[str]) -> list[str]:
 
 
 def _as_given(problem: FieldProblem, data: Any) -> FieldProblem:
-    """Return the problem with the path of the short form: ``hosts`` for ``endpoints``, ``model`` for other fields."""
+    """Return the problem with the path of the field as it is in the file, which may be a short form.
+
+    If the file lacks the field, the path becomes ``hosts`` for ``endpoints``, ``rails[0].hosts`` for the endpoints of a
+    rail, and ``model`` for any other field."""
     name, item = re.findall(r"^(\w+)(?:\[(\d+)\])?", problem.path)[0]
     if name in data and not (name == "rails" and item and "hosts" in data["rails"][int(item)]):
         return problem

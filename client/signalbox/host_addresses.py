@@ -67,7 +67,9 @@ def _range(word: str) -> str:
 
 
 def _numbered(text: str) -> Sequence[str]:
-    """Return the numbers in a bracketed list such as ``1-3,07``, with their leading zeros; empty for any other text."""
+    """Return the numbers in a list such as ``1-3,07``, here ``1``, ``2``, ``3`` and ``07``; empty for any other text.
+
+    In a range, all numbers have at least as many digits as the first: ``08-10`` is ``08``, ``09`` and ``10``."""
     found: list[str] = []
     for part in text.split(","):
         numbers = _NUMBERS.fullmatch(part)

@@ -13,7 +13,9 @@ JOB_ID_FORM = "must have 1 to 63 lower-case letters, digits, '.', '_' and '-', a
 
 JOB = "SIGNALBOX_JOB"
 TAKE_OVER = "SIGNALBOX_TAKE_OVER"
-"""Environment variable of a launcher that announces the job of the program it starts. See ``takes_over``."""
+"""Environment variable that a launcher sets for its program when the launcher has announced the job.
+
+The program may then replace the launcher's announcement by its own (``takes_over``)."""
 
 HOW_TO_NAME_THE_JOB = f"give it, or set {JOB}"
 

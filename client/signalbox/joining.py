@@ -236,8 +236,8 @@ class Job:
     def exchanged(self) -> dict[Pair, Exchanged]:
         """Return the bytes that this process's connections have carried for the job, by own and peer address.
 
-        The bytes of a closed connection are those of the last call of this method before the connection was closed. A
-        call takes about 4 µs per TCP socket of the machine."""
+        The kernel forgets the bytes of a connection that is closed. The result has them as of the last call of this
+        method before the connection was closed. A call takes about 4 µs per TCP socket of the machine."""
         return self._read(lambda sockets: sockets.exchanged) or {}
 
     # ---- the end

@@ -33,7 +33,9 @@ from signalbox.membership import MAX_PAUSE_S, Change, Controller, Ended, Members
 WORKERS = 4
 CLOSE_S = 5.0
 BEGUN_ANEW = (Ended.REFUSED, Ended.DEREGISTERED)
-"""Ends of a registration after which the job is registered again, as soon as ``keep`` gets another spec for it."""
+"""Reasons for the end of a registration after which the same job may be registered again.
+
+It is registered again when ``keep`` gets another spec for it."""
 
 log = logging.getLogger("signalbox")
 
@@ -61,7 +63,8 @@ class Keeper:
 
     - ``connect``: function that makes a client. Each thread has its own client, and makes another one after a failure.
     - ``tokens``: saved lease tokens, with which this process continues the registrations of an earlier process
-    - ``on_end``: called in another thread with a job's id and the reason, once when a job ends that was not released
+    - ``on_end``: function that is called with a job's id and the reason, once for each end of a job, but not for a job
+      that was released; it runs in another thread
 
     A job that another registration has taken over is not registered again until it has been released here. A job that
     was refused, or that an operator deregistered, is registered again when ``keep`` gets another spec for it. Jobs may
@@ -237,7 +240,8 @@ class _WithOthers:
     """Client that repeats a conflicting update together with the waiting changes of other jobs.
 
     - ``others``: function that returns the waiting changes of all jobs except the given one
-    - ``taken``: called with the ids of the other jobs whose changes a joint update has made"""
+    - ``taken``: function that is called after such a joint update, with the ids of the other jobs that it has
+      changed"""
 
     def __init__(
         self, client: Any, others: Callable[[str], list[Change]], taken: Callable[[Collection[str]], None]
@@ -261,9 +265,10 @@ class _Job:
     """Schedule and state of one kept job.
 
     - ``wanted``: spec to announce; None when the job is to be released
-    - ``busy``: whether a round of calls is under way; ``again``: whether another round is due after it
-    - ``anew``: whether the job has ended and is to be registered again
-    - ``entry``: number of the job's valid entry in the schedule"""
+    - ``busy``: whether a round of calls is under way
+    - ``again``: whether another round must follow the round under way
+    - ``anew``: whether the job's registration has ended and the job is to be registered again
+    - ``entry``: number of the job's valid entry in the schedule; all its other entries are ignored"""
 
     membership: Membership
 

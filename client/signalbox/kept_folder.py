@@ -1,4 +1,4 @@
-"""Keep the jobs registered that the files of a folder describe.
+"""Keep jobs registered while their files are in a folder.
 
 Each scan of the folder calls a ``Keeper``, and writes one log line for each new problem."""
 
@@ -20,9 +20,9 @@ from signalbox.spec_files import FORMS, jobs_in
 AGAIN_S = 10.0
 """Seconds until a wrong file is read again: the resolver may then know a host name that the file has."""
 AGAIN_TIMES = 10.0
-"""Smallest pause before wrong files are read again, as a multiple of the time that reading took.
+"""Smallest pause before wrong files are read again, as a multiple of the time that reading them took.
 
-Reading takes seconds per host name while the resolver does not answer."""
+While the resolver does not answer, reading takes seconds per host name."""
 
 log = logging.getLogger("signalbox")
 

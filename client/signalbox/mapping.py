@@ -188,10 +188,11 @@ Read = Callable[[Any, str], Any]
 
 @functools.cache
 def _readers(kind: Descriptor) -> tuple[tuple[str, ...], tuple[tuple[str, str, Read], ...]]:
-    """Return how to read a type of message: the names of fields to read unchanged, and a triple for each other field.
+    """Return how to read the fields of a type of message: two tuples.
 
-    The triple has the field's name, its key in the plain data, and a function that reads it. The function returns
-    None for an absent field."""
+    The first has the names of the fields whose values are used unchanged. The second has a triple for each other field:
+    its name, its key in the plain data, and a function that reads it from a message. The function returns None for an
+    absent field."""
     readers = {field.name: _reader(field) for field in kind.fields}
     plain = tuple(name for name, reader in readers.items() if reader is None)
     return plain, tuple((name, *reader) for name, reader in readers.items() if reader is not None)

@@ -110,8 +110,8 @@ class Membership:
     - ``take_over``: whether the first registration ends another one that has the job's id
     - ``on_end``: called once with the reason when the membership ends
     - ``on_contact``: called when ``in_touch`` changes
-    - ``hands_over``: whether another registration with a better announcement is expected, so that its take-over is
-      logged without a warning
+    - ``hands_over``: whether the job's program may take over this registration with a better announcement. If so, this
+      end of the membership is expected, and logged without a warning.
     - ``token``: lease token of a registration that an earlier process has made
     - ``on_token``: called with the lease token of each registration made here
     - ``report_s``: longest pause in seconds between two rounds of calls, for a job that reports

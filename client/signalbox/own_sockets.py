@@ -17,9 +17,9 @@ from contextlib import suppress
 from typing import Any
 
 ABOVE_ALL = 1024
-"""Smallest descriptor that does not fit into the sets of select(2). Descriptors of these sockets are smaller."""
+"""Limit of the descriptors of these sockets: this number and all higher ones do not fit into the sets of select(2)."""
 AT_MOST = 64
-"""Number of the highest descriptors that are tried first. Each client needs one descriptor."""
+"""Number of descriptors just below the limit that are tried first. Each client needs one descriptor."""
 
 
 class OwnSocket(socket.socket):

@@ -104,7 +104,9 @@ def _at_exit() -> None:
 
 
 def _end_of_child() -> Any:
-    """Return the module with the finalizers that a ``multiprocessing`` child runs in place of ``atexit``; else None."""
+    """Return the module ``multiprocessing.util`` in a child process of ``multiprocessing``, else None.
+
+    Such a child does not run the functions of ``atexit`` at its end. It runs the finalizers in this module instead."""
     process = sys.modules.get("multiprocessing.process")
     return sys.modules.get("multiprocessing.util") if process and process.parent_process() else None
 
@@ -160,7 +162,10 @@ class _Sigterm:
         self._write(_STOP)
 
     def close(self) -> None:
-        """Close the sockets; except in a forked child, only the thread of this object does this."""
+        """Close the sockets.
+
+        Only the thread of this object calls this method. A forked child does not have this thread, and calls it
+        itself."""
         self._noticed.close()
         self._notice.close()
 
@@ -174,8 +179,9 @@ class _Sigterm:
     def end_if_received(self) -> None:
         """End the process by SIGTERM if this signal has arrived. Called in the first thread after the release.
 
-        A call that the signal interrupted may end the program before the thread of this object ends it. The exit status
-        must show the signal even then."""
+        Normally the thread of this object ends the process. But the signal may have interrupted a call of the program,
+        and the program may end because of this before that thread can act. The exit status must show the signal even
+        then."""
         if self._received:
             self._end()
 

@@ -184,7 +184,9 @@ class Marks:
 
 
 POLL_S = 1.0
-"""Longest pause in seconds between two polls of the store. Earlier pauses are as long as the wait so far."""
+"""Longest pause in seconds between two polls of the store.
+
+The first pauses are shorter: each is as long as rank 0 has already waited for the other ranks."""
 LEAST_POLL_S = 0.1
 IDLE_S = 3600.0
 """Longest pause in seconds while no window is complete. The end of a window also ends the pause."""

@@ -21,10 +21,11 @@ from signalbox.rounds import Rounds, pause_after
 MAX_PAUSE_S = 20.0
 
 REST_S, MAX_REST_S, RESTS = 0.05, 60.0, 100
-"""Shortest and longest pause after a message in seconds, and the pause as a multiple of the message's processor time.
+"""Shortest and longest pause after a message in seconds, and ratio of the pause to the message's processor time.
 
-Therefore handling routes that a controller sends without end takes at most a hundredth of the training's processor
-time. During the pauses gRPC's flow control stops the controller."""
+The processor time is that of this thread for handling the message. So even if a controller sends routes without end,
+handling them takes at most a hundredth of the training's processor time. During a pause, gRPC's flow control stops the
+controller."""
 
 UNPACKED_AT_ONCE = 50
 """Number of routes that are unpickled at a time. Meanwhile no other thread of the training runs.

@@ -129,9 +129,10 @@ def _own_inodes() -> set[int]:
 
 
 def _sockets() -> Iterator[tuple[int, int, bytes]]:
-    """Yield inode, offset of the message and buffer with the message of each TCP socket of the network namespace.
+    """Yield a triple for each TCP socket of the network namespace: its inode, an offset and a buffer.
 
-    Sockets of which no process has a descriptor have no inode and are left out."""
+    The message about the socket begins at this offset of the buffer. Sockets of which no process has a descriptor have
+    no inode and are left out."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as kernel:
         for family in (socket.AF_INET, socket.AF_INET6):
             extension = 1 << (INET_DIAG_INFO - 1)

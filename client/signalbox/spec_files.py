@@ -213,7 +213,7 @@ def _json_root(text: str, name: str) -> Node | None:
 
 
 def _as_yaml(text: str) -> str:
-    """Return JSON as YAML in which all fields have the same places.
+    """Return a JSON text as YAML, in which each field keeps its line and column.
 
     Tabs and surrogates, which YAML forbids, become spaces."""
     return re.sub(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", "\\\\u0020", text.replace("\t", " "))
