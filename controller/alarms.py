@@ -25,7 +25,7 @@ MAX_MISSING = 4
 """Largest number of missing switches of a role that the text of ``FABRIC_INCOMPLETE`` names."""
 
 NEGLIGIBLE = 0.01
-"""Fraction of a pair's announced bytes. A pair that carries less is said to carry nothing in the text of an alarm."""
+"""Fraction of its announced bytes below which a pair is said to carry nothing in the text of an alarm."""
 
 Severity = Literal["warning", "critical"]
 
@@ -95,7 +95,10 @@ def same_news(before: Alarm, after: Alarm) -> bool:
 
 
 def _news(alarm: Alarm) -> Mapping[str, Any]:
-    """Return the alarm's facts without rates; a measured factor is rounded to a power of the square root of two."""
+    """Return the alarm's facts, without small changes of measured values, so that equal results mean no news.
+
+    Rates are left out. The ratio of a pair is replaced by its kind (``_kind``). The factor is rounded to a power of the
+    square root of two."""
     if alarm.kind is AlarmKind.PUNT_LIMIT_EXCEEDED:
         return {}
     if alarm.kind is not AlarmKind.DEMAND_DIFFERS:
@@ -221,9 +224,10 @@ def difference_text(difference: Difference) -> str:
 
 
 def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterator[str]:
-    """Yield up to three phrases: for the pairs that carry nothing, less than announced, and more than announced.
+    """Yield a phrase for each kind of pair that differs from the announcement, up to three phrases.
 
-    ``relative``: whether ratios are relative to those of other pairs."""
+    The kinds are, in this order: pairs that carry nothing, pairs that carry less than announced, and pairs that carry
+    more. ``relative``: whether ratios are relative to those of other pairs."""
     for kind in _KINDS:
         ratios = [(pair, ratio) for pair, ratio in off if kind == _kind(ratio)]
         if not ratios:

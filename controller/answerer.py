@@ -145,7 +145,8 @@ class Answerer:
 def _answer_all(connection: Connection, answer: Callable[[Any], object], prepare: Callable[[], object] | None) -> None:
     """Answer questions in the process of an ``Answerer``.
 
-    Each answer is a pair: the result, the error for the caller, or a traceback; and whether the process stays."""
+    Each message back to the controller is a pair. Its first value is the result, the error for the caller, or the text
+    of a traceback. Its second value is whether the process stays for another question."""
     if prepare:
         prepare()
     stays = True
