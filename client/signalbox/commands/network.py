@@ -77,9 +77,9 @@ def plan(
     """Show the current plan with its certificate and the route of every flow, or with diff what it would change.
 
     diff compares the newest plan, at most planning.interval_s old, with the routes that switches hold. The plan's moves
-    wait for one of three reasons: the plan gains less than planning.min_gain, the mode is shadow, or a cycle makes only
-    planning.max_moves moves. --now plans anew, prints the reason, and installs the plan if it gains enough. If the
-    moves take several cycles, it prints the slowdowns and the number of moves."""
+    wait if the plan gains less than planning.min_gain, or if the mode is shadow. They also wait if the present cycle
+    has made planning.max_moves moves already. --now plans anew, prints the reason, and installs the plan if it gains
+    enough. If the moves take several cycles, it prints the slowdowns and the number of moves."""
     if view and (now or proof):
         raise typer.BadParameter("diff cannot be combined with --now or --proof")
     with connect() as client:
