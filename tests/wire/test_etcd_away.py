@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import struct
 from contextlib import ExitStack, closing
 from functools import partial
@@ -45,6 +46,9 @@ def test_a_member_that_starts_without_etcd_stands_by_and_claims_no_switch(tmp_pa
             for each in (late, wrong):
                 each.start("--standby")
                 until(partial(logged, each, '"standing by until etcd answers"'))
+            assert late.process
+            late.process.send_signal(signal.SIGHUP)
+            until(partial(logged, late, "event=reloaded"))
             with closing(FakeSwitch(late.openflow_port, 7, mute=True).connect()) as switch:
                 becomes_slave(switch)
             with (
