@@ -43,7 +43,7 @@ def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
 
 
 def _confirmed(found: JobAnalysis) -> str:
-    """Return a warning that counters have not confirmed the bytes on which the answer is based; empty if they have."""
+    """Return a warning if the answer is based on bytes that counters have not confirmed; else an empty text."""
     job, demand = f"job '{found.job_id}'", found.demand
     if demand is None:
         return ""

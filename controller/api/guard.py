@@ -230,7 +230,9 @@ def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 
 
 def _decoded(path: str, method: Handler) -> Handler:
-    """Return the method's handler, refusing requests that could not be decoded; the gate checks the caller before."""
+    """Return a handler that refuses requests that could not be decoded, and passes all others to the method's handler.
+
+    The request is refused here, and not when it is decoded, so that the gate checks the caller first."""
 
     async def decoded(request: Any, context: Context) -> Any:
         _refuse_undecodable(_name(path), request)

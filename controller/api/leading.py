@@ -1,4 +1,4 @@
-"""Check that no other controller can have changed the state from which an answer is made.
+"""Check that the state behind an answer is current: no other controller can have changed it.
 
 In: a handler. Out: a handler that raises ``NoLeader`` if this check fails both at the beginning and at the end of the
 call.

@@ -52,11 +52,9 @@ def page_token(last: str) -> str:
 def filled(items: Iterable[tuple[str, bytes]], size: int) -> tuple[list[bytes], str]:
     """Return as many of the items as fit into a page of ``size``, at least one, and the token of the next page.
 
-    The token is empty after the last item. ``items`` yields the key of each item, and a serialized answer with this
-    item alone. It must serialize an item only when asked for it, because other threads cannot run during a
-    serialization.
-
-    Concatenated serialized messages are one message (see ``watch_table``)."""
+    The token is empty after the last item. ``items`` yields the key of each item, and a serialized answer that contains
+    only this item. It must serialize an item only when asked for it, because other threads cannot run during a
+    serialization. Concatenated serialized messages are one message (see ``watch_table``)."""
     parts: list[bytes] = []
     taken, last = 0, ""
     for key, part in items:

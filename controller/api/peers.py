@@ -3,8 +3,8 @@
 In: gRPC's description of a direct connection, or header fields of a forwarded call. Out: the peer.
 
 Only calls from HAProxy (at ``api.proxy_socket``) and from members (at ``members.api``) may have these header fields; at
-other addresses they are ignored. HAProxy, as ``controller/serving/haproxy.py`` configures it, and members delete such
-fields from a client's request before they set their own.
+other addresses they are ignored. If a client's request already has such fields, HAProxy and members delete them before
+they set their own. For HAProxy, ``controller/serving/haproxy.py`` configures this.
 """
 
 from __future__ import annotations

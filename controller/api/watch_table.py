@@ -31,7 +31,7 @@ MESSAGE_BYTES = 32 * 1024
 each watcher that does not read."""
 
 REMEMBERED = 10_000
-"""Number of removed rows that are remembered for watchers that do not know of the removals yet."""
+"""Number of removed rows that the table remembers, so that watchers that read late still learn of the removals."""
 
 SHARED = 32
 """Largest number of messages that are kept for other watchers until the next change. Most watchers need the same
@@ -175,7 +175,7 @@ class WatchTable(Generic[Key, Value]):
         return found
 
     def apply(self, changes: Iterable[tuple[Key, _Row[Value]]]) -> None:
-        """Apply the result of ``changes``."""
+        """Apply the differences that ``changes`` has returned."""
         version = self.version + 1
         for key, new in changes:
             self.version = new.version = version
