@@ -39,7 +39,7 @@ def circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
 
 
 def no_parts(names: Collection[str], cabling: Cabling, optical: Mapping[Dpid, str], fabric: Fabric) -> WhyNot:
-    """Return the reason why an optical part cannot be drained, for each of the names that denotes an optical part.
+    """Return the reason why an optical part cannot be drained, for each name of such a part.
 
     Optical parts are optical switches, interfaces of servers at them, and circuits. ``optical``: names of the optical
     switches."""

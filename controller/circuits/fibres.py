@@ -121,9 +121,9 @@ class FibreState:
     swaps: frozenset[Swap] = frozenset()
     """Pairs of interfaces whose fibres may be swapped."""
     misrouted: Circuits = field(default_factory=dict)
-    """Interfaces whose probes arrive at an unexpected interface, each with that interface.
+    """Unexpected interface at which probes arrive, by the interface that sends them.
 
-    Neither a circuit nor a swap of fibres leads there."""
+    Neither a circuit nor a swap of fibres explains that the probes arrive there."""
     silent: frozenset[tuple[PortRef, PortRef]] = frozenset()
     """Circuits over which no probe has arrived yet, as (sender, receiver); without interfaces in ``swaps``.
 

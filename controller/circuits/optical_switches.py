@@ -106,8 +106,8 @@ class PendingChange:
 class OpticalSwitches:
     """State of all optical switches.
 
-    ``dark_s``: seconds that an optical switch needs to move its mirrors. ``drain_s``: seconds in which packets that are
-    queued for a circuit leave."""
+    ``dark_s``: seconds that an optical switch needs to move its mirrors. ``drain_s``: seconds that the packets in the
+    queue of a circuit need to leave."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class Question:
     """Uid of the job's registration."""
     spec: JobSpec
     servers: tuple[Dpid, ...]
-    """Servers of the job, in the order of the lowest rank on each."""
+    """Servers of the job, ordered by the lowest rank on each server."""
     optical: tuple[Dpid, ...]
     """Optical switches at which each of the servers has an interface."""
     interface_bps: float

@@ -309,7 +309,7 @@ def _fits(wiring: JobWiring, servers: Collection[Dpid], cabling: Cabling) -> boo
 
 
 def _servers(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:
-    """Return the servers of the job, in the order of the lowest rank on each.
+    """Return the servers of the job, ordered by the lowest rank on each server.
 
     The result is empty if a host is unknown, if two addresses belong to one server, if a server has no interfaces, or
     if there is only one server."""

@@ -166,8 +166,8 @@ def hops_between(wiring: Wiring) -> Ints:
 def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
     """Return, for each offset, the hops from a server i to server (i + offset) mod n over circuits of these steps.
 
-    This is the smallest number of steps that add up to the offset modulo n, like coins to an amount; ``UNREACHED``
-    without such steps."""
+    This is the smallest number of steps that add up to the offset modulo n. It is like the smallest number of coins
+    that add up to an amount. The entry of an offset that no steps add up to is ``UNREACHED``."""
     hops: Ints = np.full(servers, UNREACHED)
     for count, reached in enumerate(_as_booleans([1, *_first_reached(servers, steps)], servers)):
         hops[reached] = count

@@ -11,7 +11,7 @@ was found for it alone. A search that changes the parallelization and the wiring
 better. docs/wiring.md has the model.
 
 Servers forward packets for each other, so some bytes pass several circuits. If the ratio r is above a *break-even*,
-forwarding costs more time than the higher rate of circuits saves:
+forwarding costs more time than the higher rate of circuits saves. The model has these quantities:
 
 - d: number of interfaces per server; B: rate of an interface.
 - r: bytes of pairs / bytes of rings; h: mean number of hops of pairs.
@@ -242,9 +242,9 @@ def answers(offers: Sequence[Offer], interfaces: int, rates: Rates, limits: Plan
 def evaluated(way: Way, interfaces: int, rates: Rates, limits: PlanLimits) -> Evaluated:
     """Return the parallelization on the wiring with the shortest planned iteration.
 
-    At most ``MOST_PLANNED`` wirings are planned, those with the least expected times. A further wiring is planned only
-    if its lower bound is below the shortest planned iteration so far. Raises ``SignalboxError`` if the planner finds no
-    plan."""
+    The ``MOST_PLANNED`` wirings with the least expected times are candidates. The first one is always planned. Each of
+    the others is planned only if its lower bound is below the shortest planned iteration so far. Raises
+    ``SignalboxError`` if the planner finds no plan."""
     first, *others = ranked(traffic_of(way.spec), interfaces, rates.interface_gbps * GIGABIT, MOST_PLANNED)
     best = evaluated_on(first, way, rates, limits)
     for found in others if len(best.plan.routes) <= MOST_SEARCHED else ():

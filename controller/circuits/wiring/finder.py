@@ -88,7 +88,7 @@ class Found:
 
     @property
     def bandwidth_tax(self) -> float:
-        """Bytes that circuits carry divided by bytes that servers send to others: 1 if no server forwards."""
+        """Bytes that all circuits carry, divided by the bytes that servers send to others; 1 if no server forwards."""
         sent = self.traffic.in_rings + float(self.traffic.of_pairs.sum())
         pairs = float(self.pairs_and_free_rings.sum())
         return (sent - pairs + pairs * self.pair_hops) / sent if sent else 1.0
@@ -324,9 +324,9 @@ def rounded(value: float) -> float:
 DENSE = 128
 """Largest number of servers for which every pair is considered.
 
-With more servers, a pair is considered only if it is among the ``KEPT`` heaviest of one of its ends."""
+With more servers, only the ``KEPT`` heaviest pairs of each sender and of each receiver are considered."""
 KEPT = 16
-"""Number of heaviest pairs of each server that are considered if there are more than ``DENSE`` servers."""
+"""Number of heaviest pairs of each sender, and of each receiver, that are considered above ``DENSE`` servers."""
 _LARGEST = 1 << 40
 """Integer that stands for the largest weight."""
 
@@ -361,8 +361,8 @@ def heaviest_matching(weights: Floats) -> Peers:
 def completed(peers: Peers, hops: Ints) -> Peers:
     """Return the matching with circuits added at its dark interfaces, as far as possible.
 
-    Free senders are connected to free receivers in the order of their numbers, shifted by the offset that saves most
-    hops. ``hops``: shape (servers, servers), negative for pairs that circuits do not connect."""
+    Free senders and free receivers are connected in the order of their numbers, with the receivers rotated so that most
+    hops are saved. ``hops``: shape (servers, servers), negative for pairs that circuits do not connect."""
     senders = [server for server, peer in enumerate(peers) if peer is None]
     receivers = sorted(set(range(len(peers))) - set(peers))
     saved = np.where(hops < 0, len(peers), hops)[np.ix_(senders, receivers)]

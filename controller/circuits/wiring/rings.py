@@ -169,10 +169,11 @@ Sends = Mapping[tuple[int, int], float]
 
 
 def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) -> tuple[InterfacePath | None, ...]:
-    """Return a shortest way for each offset, with ascending interfaces; None for an offset that is not reached.
+    """Return a shortest way for each offset; None for an offset that is not reached.
 
-    Ways are chosen so that the largest load of an interface is small, beginning with the offset that loads circuits
-    most. ``sent``: amount by offset, in any unit."""
+    The interfaces of a way are in ascending order. Ways are chosen for one offset after the other, so that the largest
+    load of an interface stays small. The offset that loads circuits most comes first. ``sent``: amount by offset, in
+    any unit."""
     hops = hops_by_offset(servers, steps)
     carried = np.zeros(len(steps))
     chosen: list[InterfacePath | None] = [() if offset == 0 else None for offset in range(servers)]

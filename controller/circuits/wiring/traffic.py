@@ -1,7 +1,7 @@
 """Traffic of a job for the search for a wiring: rings whose order is free, and bytes between pairs of servers.
 
-In: a ``JobSpec``. Out: ``Traffic``. Ranks with the same address are on one server. Servers are numbered from 0, in the
-order of the lowest rank on each.
+In: a ``JobSpec``. Out: ``Traffic``. Ranks with the same address are on one server. Servers are numbered from 0, ordered
+by the lowest rank on each server.
 
 An all-reduce may run over any ring of its servers, and over several rings at once, each with a part of the bytes. The
 same applies to its halves, reduce-scatter and all-gather. All other traffic (all-to-all, pipelines and transfers) is
@@ -143,7 +143,7 @@ def traffic_as_it_runs(spec: JobSpec) -> Traffic:
 
 
 def servers_of(spec: JobSpec) -> dict[str, int]:
-    """Return the server's number by address. Servers are numbered from 0, in the order of the lowest rank on each."""
+    """Return the server's number by address. Servers are numbered from 0, ordered by the lowest rank on each server."""
     return {address: number for number, address in enumerate(dict.fromkeys(spec.endpoints))}
 
 
