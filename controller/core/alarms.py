@@ -39,10 +39,11 @@ Key = TypeVar("Key")
 
 MANY_AT_LEAST = 5
 MANY_FRACTION = 0.25
-"""Thresholds above which missing switches raise one common alarm instead of an alarm per switch.
+"""Fraction of the switches above which missing switches raise one common alarm instead of an alarm per switch.
 
-At least ``MANY_AT_LEAST`` switches must be missing, and more than ``MANY_FRACTION`` of all expected switches or of
-those with one role. This happens if the inventory describes another fabric, or if the control network is cut."""
+The fraction is that of all expected switches, or that of the expected switches with one role. At least
+``MANY_AT_LEAST`` switches must be missing as well. This happens if the inventory describes another fabric, or if the
+control network is cut."""
 
 MOST_PORTS_OF_SWITCH, MOST_PORTS = 16, 256
 """Largest number of alarms of one kind about ports, for one switch and for all switches."""

@@ -257,9 +257,8 @@ class Derived:
             lambda found, published: {} if published else found,
             lambda: (self.without_path(), self.published_without_path()),
         )
-        """Number of flows without a path, by job.
-
-        Only set while parts may still appear after the controller's start; after that, it is empty."""
+        """Flows without a path by job: their number while parts may still appear after the controller's start; then
+        empty."""
         self.job_statuses = Row(
             JobStatuses(),
             lambda: (

@@ -227,9 +227,10 @@ class Intake:
         return at_once(Work.SAVE)
 
     def _refuse(self, message: Request, error: SignalboxError) -> Effects:
-        """Return the reply with the error, which waits for changes of other requests that are not on disk.
+        """Return the effects that lead to a reply with the error.
 
-        Such a change may be the reason for the error, and may still be undone."""
+        The reply waits until the earlier changes of other requests are on disk. Such a change may be the reason for the
+        error, and may still be undone."""
         commits = self._state.commits
         if isinstance(error, InvalidInput) or not commits.has_waiting:
             return commands(Reply(message.reply, error, after_status=False))
@@ -577,7 +578,7 @@ class Intake:
     def _judge_demand(self, now: float, judge: Callable[[float], None], plan: Effects = NO_EFFECTS) -> Effects:
         """Call ``judge`` and return the effects of its changes.
 
-        ``plan``: effects that are added if ``judge`` changes the virtual links that jobs are planned with."""
+        ``plan``: effects to add if ``judge`` changes the virtual links with which jobs are planned."""
         s = self._state
         before = self._derived.jobs()
         judge(now)

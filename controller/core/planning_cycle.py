@@ -152,7 +152,7 @@ def _links_of_flows(
 def has_slowed(recent_s: Sequence[float], new: int) -> bool:
     """Return whether communication has become slow at one of the latest ``new`` iterations.
 
-    At this iteration, the job counts as slower (``SLOWER``, ``LATEST``); at the iteration before, it did not.
+    This means that the job counts as slower (``SLOWER``, ``LATEST``) at this iteration, but did not at the one before.
 
     ``recent_s``: communication times, oldest first, of iterations on the same routes with the same bytes."""
     counts = range(max(len(recent_s) - new, 0) + 1, len(recent_s) + 1)

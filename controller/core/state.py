@@ -131,7 +131,9 @@ class Commits:
 
     @property
     def restorable_jobs(self) -> tuple[Job, ...]:
-        """Earlier states of jobs that an extension has arranged, which would be restored if the commit failed."""
+        """Jobs with an arrangement of an extension, as they were before changes that are not on disk yet.
+
+        If the commit fails, these jobs are restored."""
         held = (*self._under_way, *self._waiting)
         return tuple(job for request in held for job in request.jobs if job.registration.arrangement)
 
@@ -172,7 +174,7 @@ class Commits:
 
     @property
     def error(self) -> Unavailable:
-        """Error that is the reply to a request that was undone."""
+        """Error with which an undone request is refused."""
         return Unavailable(f"the change cannot be saved ({self.why}), so it is not in effect; try again later", RETRY_S)
 
     def follow_claim(self, is_claimed: bool) -> None:
@@ -238,7 +240,9 @@ MAX_NAMED = 16
 
 
 class Wanted(NamedTuple):
-    """Rules that switches should hold: those that were last derived, without next hops that were lost since."""
+    """Rules that switches should hold.
+
+    These are the rules of the last derivation, except for next hops over links that were lost after it."""
 
     jobs: Mapping[JobId, Job]
     """Jobs that ``rules`` were derived from."""

@@ -74,10 +74,10 @@ A rank cannot end an iteration before all others have begun it, so ranks of busy
 This tolerance applies only if at most half of the pairs need it."""
 
 ANOTHER = 0.5
-"""Fraction of its largest rate above which an unannounced pair must send for a judgement to count.
+"""Smallest rate at which a judgement counts unannounced traffic of a pair, as a fraction of the pair's largest rate.
 
-Both are rates between two polls. If the pair sends more slowly, its number of consecutive judgements stays the same:
-the traffic is the beginning or the end of a burst."""
+Both are rates between two polls. At a lower rate, the number of consecutive judgements stays the same: such traffic is
+the beginning or the end of a burst."""
 
 UNREPORTED_CONTRADICTIONS = LONGEST + 2
 """Number of consecutive judgements that must find other amounts if no iterations are reported.
