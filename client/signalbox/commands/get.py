@@ -246,9 +246,11 @@ class TreeSwitch(NamedTuple):
 def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) -> list[TreeSwitch]:
     """Return the switches of Slurm's tree for a fabric.
 
-    ``cables``: pairs of switch names. ``nodes``: names of the nodes at each switch that has some; such a switch is a
-    leaf. A switch is in tier k when its nearest leaf is k cables away. For each k, the tree has one switch above each
-    set of leaves that are connected through switches of tiers up to k."""
+    - ``cables``: pairs of switch names
+    - ``nodes``: names of the nodes at each switch that has some; such a switch is a leaf
+
+    A switch is in tier k when its nearest leaf is k cables away. For each k, leaves that are connected through switches
+    of tiers up to k form a set. The tree has one switch above each set."""
     neighbours: defaultdict[str, set[str]] = defaultdict(set)
     for one, other in cables:
         neighbours[one].add(other)

@@ -18,9 +18,10 @@ from signalbox.files import open_to_others, replace_file
 
 _ENDING = ".token"
 MAX_NAME = 180
-"""Largest length of a name that is used in full in a file name; a longer one is cut.
+"""Largest length of a name that a file name contains in full; a longer one is cut.
 
-File systems allow 255 characters, including the hash, the ending and a process id."""
+File systems allow 255 characters. The rest is for the hash, the ending, and the process id in the name of a temporary
+file."""
 
 
 class LeaseFiles:

@@ -144,8 +144,8 @@ def show(data: object, table: Callable[[], RenderableType], as_json: bool = Fals
 def document(data: object, indent: int | None = None) -> str:
     """Return data, which may contain messages of the API, as a JSON or YAML document.
 
-    Without ``indent``, the document is one of several in the output: a single line of JSON, or a YAML document that
-    begins with a separator."""
+    ``indent``: indentation of JSON. If it is None, the output may have several documents. Then JSON has a single line,
+    and YAML begins with a separator."""
     text = json.dumps(data, indent=indent, default=fields)
     if FORM.get() is not Form.YAML:
         return text
