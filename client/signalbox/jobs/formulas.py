@@ -191,10 +191,11 @@ def _exchange(ranks: Sequence[int], k: int, sent: int) -> Iterator[Sent]:
 
 
 def _folded(n: int, stays: int) -> tuple[list[int], list[tuple[int, int]]]:
-    """Pair ranks until a power of two remains; return the active ranks, and the pairs (active rank, inactive rank).
+    """Pair ranks so that the number of active ranks is a power of two: one rank of each pair is inactive.
 
-    When n exceeds the largest power of two by r, the first 2r ranks form the pairs. ``stays``: position in a pair, 0 or
-    1, of the active rank."""
+    Returns the active ranks, which include all ranks without a partner, and the pairs (active rank, inactive rank).
+    When n exceeds the largest power of two by r, the first 2r ranks form the pairs. ``stays``: position of the active
+    rank in a pair, 0 or 1."""
     extra = n - (1 << n.bit_length() - 1)
     aside = [(2 * i + stays, 2 * i + 1 - stays) for i in range(extra)]
     return [stays for stays, _ in aside] + list(range(2 * extra, n)), aside

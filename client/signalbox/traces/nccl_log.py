@@ -145,7 +145,7 @@ class _Reader:
         """``Member`` that a thread's lines describe now, or have described last, by process and thread id."""
         self._by_pointer: dict[tuple[str, int, str], Member] = {}
         self._called: dict[tuple[str, int], Member] = {}
-        """``Member`` of the communicator of a thread's last call, by host and thread id."""
+        """``Member`` of the communicator that a thread has called last, by host and thread id."""
         self._calls = 0
 
     def take(self, where: str, process: Process, tid: int, text: str) -> None:
