@@ -277,7 +277,7 @@ def _tiers(state: State, names: Mapping[int, str], hosts: Mapping[int, Sequence[
 def distances(neighbours: Mapping[Switch, set[Switch]], first: Iterable[Switch]) -> dict[Switch, int]:
     """Return the distance in cables from each switch to the nearest switch of ``first``.
 
-    None for unreachable switches."""
+    Switches that cannot be reached from ``first`` are left out."""
     found = dict.fromkeys(first, 0)
     for switch in (queue := list(found)):
         beyond = [each for each in neighbours.get(switch, ()) if each not in found]

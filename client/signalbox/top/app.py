@@ -39,7 +39,7 @@ PADDING, SCROLLBAR, LEAST = 1, 2, 8
 MOST_JOBS, MOST_LINKS, MOST_ALARMS, MOST_EVENTS = 200, 30, 50, 50
 """Largest number of rows of each table."""
 MOST_SAID = 100_000
-"""Largest number of characters of a text over the tables."""
+"""Largest number of characters of a text that covers the tables."""
 
 Columns = tuple[tuple[str, int], ...]
 """Titles and widths of columns, in characters. Columns with width 0 share the remaining width."""

@@ -60,7 +60,9 @@ class Asking:
         self._said.set_text(short(text, MOST_SAID))
 
     def tell_of(self, cable: Cable, loads: str) -> None:
-        """Show the loads of a cable. When the controller has answered, also show the jobs whose flows it carries."""
+        """Show the loads of a cable.
+
+        When the controller has returned the routes, also show the jobs whose flows the cable carries."""
         self.say(loads)
         self._cable = cable, loads
         ui.timer(0, self._find_flows, once=True)
