@@ -253,9 +253,9 @@ class Job(joining.Job):
 
     @staticmethod
     def _timed_by_calls(models: list[Any]) -> bool:
-        """Return whether calls can be timed.
+        """Return whether the duration of a call shows how long its communication took.
 
-        On GPUs they cannot, because a call returns before its communication begins."""
+        On GPUs it does not, because a call returns before its communication begins."""
         devices = {parameter.device.type for model in models for parameter in model.parameters()}
         return devices == {"cpu"} if devices else dist.get_backend() == "gloo" or not torch.cuda.is_available()
 
