@@ -75,7 +75,7 @@ BROUGHT_BY = {
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 EXTENDED = ("explain", "what-if")
-"""Commands that another distribution, when installed, replaces by more capable ones of the same name."""
+"""Commands of which another distribution has more capable versions; once it is installed, these are used."""
 
 
 class Commands(TyperGroup):

@@ -36,7 +36,9 @@ MAX_RETRY_S = 5.0
 """Longest pause in seconds between two attempts to reopen a broken watch."""
 
 NEWER_PLANS = 3
-"""Attempts to read a plan with its changes; an attempt fails when a newer plan replaces the plan meanwhile."""
+"""Number of attempts to read a plan together with its changes.
+
+An attempt fails when a newer plan replaces the plan while the changes are read."""
 
 UPDATE_TRIES = 12
 """Number of attempts at an update while it conflicts with updates of other clients.

@@ -124,10 +124,10 @@ def _nics(hosts: str, value: Any) -> dict[str, Nics]:
 def addresses_of(hosts: Sequence[str], given: Mapping[str, Nics], within: Sequence[Network] = ()) -> list[Nics]:
     """Return the addresses of each host, in the order of ``hosts``.
 
-    - ``given``: result of ``address_map``. It is searched for the host's name with its domain, then without.
+    - ``given``: result of ``address_map``. A host is looked up by its full name, then by its name without the domain.
     - ``within``: preferred networks, for a name that the resolver maps to several addresses
 
-    Raises ``InvalidInput``."""
+    Raises ``InvalidInput`` when a host has no usable address."""
     known: dict[str, Nics] = {}
     problems: list[FieldProblem] = []
     for host in dict.fromkeys(hosts):

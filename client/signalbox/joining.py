@@ -362,7 +362,7 @@ class Job:
     def _handle_end(self, reason: Gone) -> bool:
         """Handle the end of the registration whose routes are followed; return whether to stop following routes.
 
-        If this process announces the job, the next renewal of the lease finds out why the registration has ended."""
+        If this process announces the job, it renews the lease now: the answer says why the registration has ended."""
         if self._membership and self._rounds:
             self._membership.renew_now()
             self._rounds.hurry()

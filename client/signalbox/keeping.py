@@ -199,8 +199,8 @@ class Keeper:
     def _announce_again(self, job_ids: Collection[str]) -> None:
         """Make these jobs announce their specs again.
 
-        The controller may have refused changes of these jobs before. It has now accepted the same changes in an
-        update of several jobs."""
+        The controller has accepted the changes of these jobs in an update of several jobs. It may have refused the same
+        changes before, so each job has to send its change once more."""
         with self._changed:
             for job in [self._jobs[job_id] for job_id in job_ids if job_id in self._jobs]:
                 job.membership.try_again()

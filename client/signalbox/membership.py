@@ -46,9 +46,11 @@ this is 0.1 % of a processor."""
 TRIES_PER_LEASE = 6
 """Number of attempts per lease duration while calls fail.
 
-After a whole lease duration without an answer, pauses may grow to ``MAX_PAUSE_S``."""
+If there is no answer for a whole lease duration, later pauses may be as long as ``MAX_PAUSE_S``."""
 UP_TO_OTHERS = (AlreadyExists, Conflict, Exhausted, HostNotAllowed, NotFound)
-"""Errors that may not recur: other jobs may end, an operator may allow hosts, or the next request may differ."""
+"""Errors after which the same request may succeed later: other jobs may end, or an operator may allow hosts.
+
+The next request may also differ from the refused one."""
 ID_TAKEN = (
     "the id belongs to another registration; the job is announced when that registration ends, or now with take_over "
     "(signalbox run --take-over)"
@@ -75,7 +77,7 @@ class Ended(StrEnum):
 
 
 ENDS = {Gone.JOB_TAKEN_OVER: Ended.TAKEN_OVER, Gone.JOB_DEREGISTERED: Ended.DEREGISTERED}
-"""End of the membership, by the API's reason why a job does not exist.
+"""Reasons why a job does not exist (``Gone``) that end the membership, each with the reason for the program.
 
 After any other reason the job is registered again."""
 

@@ -101,9 +101,9 @@ def groups_of(reports: Iterable[RankReport]) -> list[Group]:
 
 
 def gradients_of(reports: Sequence[RankReport], groups: Sequence[Group]) -> dict[str, Any]:
-    """Return the fields ``collectives`` and ``library`` if gradients are all that the groups send, else no fields.
+    """Return the fields ``collectives`` and ``library`` of the job spec if the groups send only gradients.
 
-    If the groups may send more, the job's traffic must be measured first."""
+    If the groups may send more, the result is empty: the job's traffic must be measured first."""
     sizes: dict[tuple[int, ...], int] = {}
     for one in reports:
         for ranks in {gradients.ranks for gradients in one.gradients}:
@@ -143,7 +143,7 @@ class Window(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Number of iterations of the job that have ended when the window is complete."""
+        """Number of iterations from the start of the job to the end of the window."""
         return self.start + self.iterations
 
 

@@ -28,9 +28,9 @@ Key: TypeAlias = str | int
 """Key of an entry: the name of a field, or the number of an item."""
 
 Entry: TypeAlias = "tuple[int, int, Node | None]"
-"""Line and column, from 1, where the name of a field or an item begins, and the node of its value.
+"""Place and value of a field or item: line and column where it begins, both from 1, and the node of its value.
 
-Only lists and objects have a node; for any other value it is None."""
+The place of a field is that of its name. Only lists and objects have a node; for any other value it is None."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,10 @@ _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(slots=True)
 class _Open:
-    """List or object whose end has not been read yet. ``name``: name and place of the field whose value comes next."""
+    """List or object whose end has not been read yet.
+
+    ``name``: name of the field whose value comes next, and line and column of this name; None between fields, and in a
+    list."""
 
     node: Node
     anchor: str | None
