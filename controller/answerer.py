@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 MOST_WAITING = 8
 """Largest number of questions that wait in the queue of an ``Answerer``."""
 CANCELLED_WITHIN_S = 0.1
-"""Largest number of seconds until the process ends after its question was cancelled."""
+"""Longest time in seconds from the cancellation of a question to the end of the process that works on it."""
 RETRY_S = 10.0
 """Seconds after which a refused client should ask again: about the duration of an analysis of a large fabric."""
 KEPT_BYTES = 256 << 20
