@@ -6,16 +6,16 @@ leaf. The sets are served in descending order of their total demand. Each flow t
 link ends up with the smallest load. Of several such paths the flow takes its current path, or else the first path. On
 an intact leaf-spine with equal flows the largest load is at most twice the optimum, in any order of flows.
 
-**Relief** is for planning within a cap on moves. Flows are moved off links whose load is above a goal, the most loaded
+**Relief** is for planning within a cap on moves. It moves flows off links whose load is above a goal, the most loaded
 link first, until the links satisfy the goal. A flow moves to the path whose most loaded link ends up least loaded. When
-no path has room for the whole flow, a flow that may be split moves to several paths. The goal is bisected between the
-bound and the worst slowdown. After that, the remaining moves reduce the slowdowns of single jobs. When every flow that
-is tried would load another link beyond the goal, the link stays as it is. An attempt that reduces no slowdown is
-undone.
+no path has room for the whole flow, a flow that may be split moves to several paths. When every flow that is tried
+would load another link beyond the goal, the link keeps its load. An attempt that reduces no slowdown is undone. The
+smallest goal that can be reached is found by bisection, between the lower bound of the worst slowdown and the present
+worst slowdown. After that, the remaining moves reduce the slowdowns of single jobs.
 
-In: a ``Problem``; for relief also the routes to start from. Out: a route per flow; for relief None when the sorted
-slowdowns get no smaller. ``PathChoices`` holds the shortest paths of all flows as rows of link numbers, also for the
-published schemes."""
+In: a ``Problem``; for relief also the routes to start from. Out: a route per flow. Relief returns None when it finds no
+routes with smaller sorted slowdowns. ``PathChoices`` holds the shortest paths of all flows as rows of link numbers,
+also for the published schemes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ _MOST_PATHS = 512
 _BLOCK = 512
 """Number of states (see ``NextHops``) whose paths are listed at once, so that the arrays fit into the CPU's cache."""
 _ATTEMPTS = 8
-"""Largest number of goals that relief tries for all jobs together, and of jobs that it then relieves one by one."""
+"""Largest number of goals that ``relieve`` tries for all jobs together, and largest number of single jobs that it
+relieves afterwards."""
 _FLOWS_TRIED_PER_LINK = 4
 _RELATIVE_DECREASE = 0.02
 """Relative decrease of a job's slowdown that the relief of this job alone tries to reach."""
@@ -87,10 +88,10 @@ def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
 
 
 class Increments:
-    """Loads that flows add to links when a search adds and removes them one by one.
+    """Calculator of the load that a flow adds to a link, for searches that place and remove flows one by one.
 
     A job with several phases loads a link with its largest phase. The load that a flow adds therefore depends on the
-    job's other flows on the link. For jobs with several phases the sums per phase and link are kept.
+    job's other flows on the link. For jobs with several phases this class keeps the sums per phase and link.
 
     Flows are numbered as in ``Numbers``, links as in ``capacity_bps``."""
 
@@ -206,9 +207,9 @@ class PathChoices:
     ``CandidatePaths.between`` finds the same paths pair by pair; this class is seven times as fast on 64 x 32 switches.
 
     - ``flows``: the flows that have a path through the fabric.
-    - ``options``: per flow its paths as link numbers of ``next_hops``, shape (hops, paths); shorter paths are padded
-      with ``nothing``. Paths cycle through the first switch's next hops, from the lowest on. The first k paths
-      therefore have as many different first links as k paths can have.
+    - ``options``: per flow its paths as link numbers of ``next_hops``, shape (hops, paths). Shorter paths are padded
+      with ``next_hops.nothing``, a number that no link has. Paths cycle through the first switch's next hops, from the
+      lowest on. The first k paths therefore have as many different first links as k paths can have.
     - ``peak_bps``: per flow its largest demand in any phase, for schemes that do not distinguish phases.
     - ``complete``: whether ``options`` has every path that flows may take."""
 
@@ -279,8 +280,8 @@ def _candidate_paths(problem: Problem, next_hops: NextHops, flows: Sequence[Flow
 def relieve(problem: Problem, bounds: Bounds, start: Routes, limits: PlanLimits) -> Draft | None:
     """Return routes with smaller slowdowns than ``start``; None when no such routes are found.
 
-    ``start``: a route for every flow that has a candidate; the running route when it is valid. At most
-    ``limits.max_moves`` flows move; this limit must not be None."""
+    ``start`` must have a route for every flow that has a candidate path. A flow whose running route is valid must have
+    its running route in ``start``. At most ``limits.max_moves`` flows move; this limit must not be None."""
     state = _Relief(problem, start, limits)
     least, most = bounds.worst, state.worst
     goal = least

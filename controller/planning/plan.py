@@ -73,7 +73,7 @@ class Plan:
     fluid_bound: float
     """Lower bound of the worst slowdown when all flows may be split in any proportion."""
     integer_bound: float
-    """Lower bound of the worst slowdown when all flows are whole."""
+    """Lower bound of the worst slowdown when no flow is split."""
     certificate: Certificate
     """Strength of the proof that the plan is good.
 
@@ -96,7 +96,9 @@ class Plan:
     slowdowns_proven_listed: int = 0
     """Number of slowdowns, counted from the worst on, that are proven optimal over the candidate paths.
 
-    The value is 0 when it would not exceed ``slowdowns_proven``, or when all shortest paths are candidates."""
+    These proofs hold for fewer routings than those of ``slowdowns_proven``, which cover all shortest paths. The value
+    is therefore 0 unless it is larger than ``slowdowns_proven``, and always 0 when all shortest paths are
+    candidates."""
     candidates_listed: int = 0
     """Largest number of candidate paths per pair of switches; 0 when ``slowdowns_proven_listed`` is 0."""
 
@@ -225,7 +227,9 @@ def slowdowns_proven(slowdowns: Sequence[float], proven: Sequence[float]) -> int
 
 
 def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times: PlanTimes) -> Plan:
-    """Return the candidate as a plan. Its proven bounds are ``of.proven``, or else ``bounds.vector``."""
+    """Return the candidate as a plan, with its bounds and its certificate.
+
+    Both follow from the lower bounds ``of.proven``, or from ``bounds.vector`` when ``of.proven`` is empty."""
     proven = of.proven or bounds.vector
     count = slowdowns_proven(draft.vector, proven)
     count_listed = slowdowns_proven(draft.vector, of.listed) if of.listed else 0
@@ -268,11 +272,14 @@ class GoalPlan:
     held: bool
     """Whether an earlier cycle found the goal plan."""
     blocked: tuple[FlowId, ...] = ()
-    """Flows that would have to move together, when no moves within the cap lead towards the goal plan; else empty."""
-    smallest: bool = False
-    """Whether it is proven that no smaller group of the remaining moves improves the slowdowns.
+    """Flows that would have to move together to bring the routes closer to the goal plan.
 
-    A smaller group of moves to other routes may still improve the slowdowns."""
+    The tuple is empty when moves within the cap lead towards the goal plan."""
+    smallest: bool = False
+    """Whether ``blocked`` is proven to be the smallest group of the remaining moves that improves the slowdowns.
+
+    The proof covers only moves to the routes of the goal plan. Fewer moves to other routes may still improve the
+    slowdowns."""
     searched: int = 0
     """Cap on moves under which a search proved that no moves lead towards the plan; 0 without such a proof.
 
@@ -311,8 +318,8 @@ class Decision:
     moving: bool = True
     """Whether the plan's moves are made.
 
-    Otherwise new routes go only to flows that are not pinned or whose path is lost, as in the plan ``stay`` of
-    ``decide``."""
+    If not, the plan ``stay`` of ``decide`` is adopted instead. In it, only flows that are not pinned, or whose path is
+    lost, get new routes."""
 
 
 def decide(
@@ -352,9 +359,9 @@ def decide(
 
 
 def _running_slowdowns(problem: Problem, plan: Plan) -> tuple[float, ...]:
-    """Return the sorted slowdowns when the flows that the plan routes stay on their running routes.
+    """Return the sorted slowdowns without the plan's moves, for the flows that the plan routes.
 
-    Flows without a running route take the route of the plan."""
+    A flow keeps its running route. A flow without a running route takes the plan's route."""
     routes = {
         flow.id: plan.routes[flow.id] if flow.current is None else flow.current
         for flow in problem.flows
@@ -452,10 +459,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Slowdowns:
-    """Slowdowns of jobs under certain routes, or the worst slowdown under each published scheme.
+    """Slowdowns that the planner computed: either of jobs under certain routes, or under each published scheme.
 
-    Slowdowns of jobs are for the traffic that the jobs send now. The planner computes the slowdowns under the schemes
-    after the plan, for the plan's problem, and sends them in an object of their own."""
+    An object has only one of the two. The slowdowns of jobs are for the traffic that the jobs send now. The slowdowns
+    under the published schemes are for the problem of a plan, and are computed after the plan."""
 
     generation: int
     """Generation of the problem for which the slowdowns were computed."""

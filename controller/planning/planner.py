@@ -11,18 +11,20 @@ the check is the plan.
    solvers work for any fabric and flows, and most of them make few moves.
 
 Some senders stripe the same number of bytes over each connection. A flow of such a sender becomes several *equal
-subflows*, each a whole flow to the planner (``signalbox.jobs.subflows``). Each further path of a flow costs switch
-rules, and most flows need only one path. So the plan of the equal subflows shows which slowdowns can be reached.
-Further candidates divide only the flows that must be divided to reach these slowdowns. They come from a *joined*
-problem: in it, one flow replaces the equal subflows of a flow, unless these run on several paths now.
+subflows*, each a whole flow to the planner (``signalbox.jobs.subflows``). The plan of the equal subflows shows which
+slowdowns can be reached. But each further path of a flow costs switch rules, and most flows need only one path. So
+further candidates divide only the flows that must be divided to reach these slowdowns. They are found in the *joined*
+problem, which has one flow in place of all equal subflows that have the same route now.
 ``closed_forms.color_whole_first`` is a closed form with the same purpose.
 
 In: one immutable ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is
 kept between calls. If a solver fails, the running routes and the candidates of the other solvers remain.
 
-A stage stays only if plans are worse without it: higher slowdowns, 1.5 times the time, or 1.5 times the moves. Measured
-on 2026-11-28 with 2 s per plan, without and with the stage. Figures without a unit are worst slowdowns. *Published*:
-the workloads of arXiv 2503.05324. *First cycle*: after the first cycle of a change with a cap on moves.
+The planner has only stages without which plans are worse: higher slowdowns, 1.5 times the time, or 1.5 times the moves.
+The list names each stage and the case that was measured. The figures after the last colon are the result without the
+stage, then the result with it. Figures without a unit are worst slowdowns. *Published*: the workloads of arXiv
+2503.05324. *First cycle*: after the first cycle of a change with a cap on moves. Measured on 2026-11-28 with 2 s per
+plan:
 
 - residual links: 65,536 split flows, 512 x 128, 20 cables failed: 1.17, 1.01
 - peeling: 4,000 flows in two subflows, 64 x 32, 5 cables failed, 16 jobs: 1.5 s, 0.22 s
@@ -30,7 +32,7 @@ the workloads of arXiv 2503.05324. *First cycle*: after the first cycle of a cha
 - aligned cutting: published, a spine fails, two subflows, cap of 50: first cycle 1.90, 1.14
 - three tiers, cutting: fat-tree of k = 16, a core failed, three subflows: 1.40 in 2.2 s, 1.016 in 0.03 s
 - three tiers, choice of planes: the same, whole flows in rings over all hosts: 2 in 3 s, 1 in 0.1 s
-- jumps: published, a spine fails or background begins, caps of 50 and 256: first cycle 3 to 12 % higher
+- jumps: published, a spine fails or background begins, caps of 50 and 256: first cycle 3 to 12 % higher without
 - fewer subflows: 32 x 16, background begins, three subflows, cap of 10: 1.66, 1.55
 - coloured start of the fluid optimum: 2,000 flows in two subflows, 5 cables failed, background: 1.78, 1.33
 - relief: 8,000 whole flows, 64 x 32, background begins, cap of 256: first cycle 6.49, 6.09

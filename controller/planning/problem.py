@@ -138,7 +138,9 @@ class Flow:
     paced: bool = False
     """Whether each subflow is sent at a steady rate of its own."""
     idle_phases: frozenset[int] = frozenset()
-    """Phases of other traffic patterns, which the job does not send now and will not send for some time."""
+    """Phases that belong to other traffic patterns than the present one.
+
+    The job does not send these phases now, and will not send them for some time."""
 
 
 # ---- problems
@@ -297,9 +299,10 @@ class PlanLimits:
 
 
 _DENSE, _SMALL = 8, 65_536
-"""Limits of the table in which ``distinct`` marks its keys: ``_DENSE`` entries per key plus ``_SMALL`` entries.
+"""Limit on the size of the table that ``distinct`` uses: ``_DENSE`` entries per key plus ``_SMALL`` entries.
 
-Where a larger table would be needed, sorting the keys is cheaper."""
+The table has one entry for each number up to the largest key. If this would be more than the limit, ``distinct`` sorts
+the keys instead, which is then cheaper."""
 
 
 class Links:
@@ -496,7 +499,7 @@ class Tiers:
     pod: Mapping[Dpid, int]
     """Pod of each leaf."""
     plane: tuple[int, ...]
-    """Plane of each common edge link, ascending."""
+    """Plane to which each common edge link leads, ascending."""
     up: Mapping[Dpid, TierLinks]
     """Links from each leaf to aggregation switches, by common edge link."""
     down: Mapping[Dpid, TierLinks]
@@ -528,7 +531,9 @@ def find_tiers(paths: CandidatePaths, leaves: Iterable[Dpid]) -> Tiers | None:
         return by_number((number.get(link.dpid, -1), link) for link in paths.links_into(switch))
 
     def by_number(links: Iterable[tuple[int, LinkId]]) -> TierLinks:
-        """Return the links, ordered by the number of the switch to which they lead; -1 leaves a link out."""
+        """Return the links in the order of their numbers, without links whose number is -1.
+
+        ``links``: pairs (number, link)."""
         ordered = sorted(link for link in links if link[0] >= 0)
         common.add(tuple([number for number, _ in ordered]))
         return tuple([link for _, link in ordered])
@@ -556,7 +561,8 @@ def _pods(paths: CandidatePaths, leaves: Sequence[Dpid]) -> dict[Dpid, _Switches
 def _planes(paths: CandidatePaths, pods: Mapping[Dpid, _Switches]) -> dict[_Switches, list[Dpid]]:
     """Return the aggregation switches of each plane, one per pod; empty when the cores do not form planes.
 
-    The key of a plane is the tuple of its cores, each repeated once per cable to a pod."""
+    The key of a plane is the sorted tuple of its cores. A core is in the tuple as many times as it has cables to each
+    pod."""
     aggs = {agg: pod for pod, of_pod in enumerate(dict.fromkeys(pods.values())) for agg in of_pod}
     above = {agg: [paths.far_end[link] for link in paths.links_from(agg)] for agg in aggs}
     reached: defaultdict[Dpid, set[int]] = defaultdict(set)

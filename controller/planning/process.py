@@ -41,7 +41,7 @@ from controller.planning.snapshot import (
 log = structlog.get_logger(__name__)
 
 RETRY_S = 5.0
-"""Seconds before the next start, after two processes in a row that each ran for less than this time."""
+"""Seconds of waiting before a new process is started, if the last two processes each ran for less than this time."""
 
 STUCK_S = 60.0
 """Seconds without an answer after which the process is replaced, in addition to ``STUCK_LIMITS`` times the time limit.

@@ -5,17 +5,19 @@ may need two slow jobs. CP-SAT finds the lexicographically smallest slowdowns th
 The model has jobs and slowdowns but no flows, so it is small however many flows there are.
 
 Suppose every job j has a slowdown of at most t_j. Then the load of a link is at most the smallest t_j of its jobs. A
-flow of load s of job j uses the share f(s, t_j) of a link. The shares of all flows on the link add up to at most 1. The
-function f does not increase with t and is one of these:
+flow of load s of job j therefore takes up a share f(s, t_j) of a link, and the shares of all flows on the link add up
+to at most 1. The function f does not increase with t. It has one of three forms; s0 is the load of any one flow:
 
 - fluid: s / t, with the largest phase of each job;
-- count: 1 / floor(t / s0) for s >= s0, else 0, because a link has room for that many flows of at least s0;
+- count: 1 / floor(t / s0) for s >= s0, else 0. A link has room for floor(t / s0) flows of load s0 or more.
 - volume: s / t for s >= s0, else 0.
 
-In the last two forms, a flow of load s > t - s0 leaves no room for another flow of load s0. It uses a whole link: f is
-1. Such an f is a dual feasible function of bin packing (Fekete and Schepers, "New classes of fast lower bounds for bin
-packing problems", 2001). Summed over the m links of a cut, the shares are at most m. When all demands are multiples of
-one unit, t is rounded down to a load that such demands can add up to.
+In the forms count and volume, a flow of load s > t - s0 leaves no room for another flow of load s0. Such a flow takes
+up a whole link: f is 1. These functions are dual feasible functions of bin packing (Fekete and Schepers, "New classes
+of fast lower bounds for bin packing problems", 2001).
+
+Summed over the m links of a cut, the shares are at most m. When all demands are multiples of one unit, every load is a
+multiple of the load of one unit. Then t is rounded down to such a multiple.
 
 In: a problem's ``Bounds``. Out: a ``SlowdownVector``."""
 
@@ -42,10 +44,11 @@ _ROUNDING = 1e-9
 _MOST_SLOWDOWNS = 64
 """Largest number of different slowdowns in the model, besides the lowest one; the highest ones are kept."""
 _SMALL = 0.5
-"""Threshold for a cut: the sum over all jobs of the job's load of the cut, divided by the job's own bound.
+"""Smallest sum of load / slowdown for which a cut is used.
 
-Cuts with a smaller sum are left out. The jobs' shares of a smaller cut cannot add up to more than 1,
-because a share is at most 2 * load / slowdown."""
+The sum is over all jobs: the load that the job puts on the links of the cut, divided by the job's own lower bound. A
+job's share of a cut is at most 2 * load / slowdown. The shares of a cut with a smaller sum therefore add up to at most
+1, and the cut requires nothing."""
 _MOST_STEPS = 64
 _MOST_TERMS = 250_000
 """Largest product of the numbers of slowdowns, jobs and needs. Solving a larger model takes a second or more."""
@@ -167,9 +170,10 @@ class _Model:
         return self._slow_where_most_flows(found, height)
 
     def _slow_where_most_flows(self, found: list[float], height: Sequence[Any]) -> SlowdownVector | None:
-        """Return ``found`` with ceilings in which the jobs with the most flows are slow; None when time runs out.
+        """Return slowdowns and ceilings, with large ceilings for jobs with many flows; None when time runs out.
 
-        More routings then reach the bounds."""
+        ``found``: the slowdowns. The cuts often allow several jobs to be the slow ones. More routings reach the bounds
+        when these are the jobs with the most flows."""
         cuts = self._bounds.cuts
         flows = dict(zip(cuts.job_ids, np.bincount(cuts.job, minlength=len(cuts.job_ids)).tolist(), strict=True))
         weights = [flows[job] for job in self._bounds.job]
@@ -196,9 +200,10 @@ class Need:
     """Inequality that one cut imposes on the slowdowns of the jobs."""
 
     amounts: tuple[tuple[float, ...], ...]
-    """Number of flows across the cut / number of links of the cut; shape (``loads``, jobs).
+    """Flows of each job per link of the cut: number of flows across the cut / number of links of the cut.
 
-    A fluid need has one row with the load of each job."""
+    Row i counts the flows of load ``loads[i]``; shape (``loads``, jobs). A fluid need has a single row: the load of
+    each job."""
     loads: tuple[float, ...]
     """Loads that one flow puts on a link, descending; the last load is s0 of the module's docstring.
 
@@ -228,9 +233,9 @@ class Need:
         ]
 
     def after(self, slowdown: float) -> float:
-        """Return the next slowdown above ``slowdown`` at which the jobs' shares may add up to less.
+        """Return the next slowdown above ``slowdown`` at which the sum of the jobs' shares may be smaller.
 
-        At ``slowdown`` itself the shares must add up to more than 1."""
+        The sum of the shares at ``slowdown`` must be above 1."""
         if self.step:
             return (int(slowdown / self.step * (1 + _ROUNDING)) + 1) * self.step
         if not self.loads:
@@ -254,7 +259,7 @@ class Need:
     def changes(self, highest: float) -> Iterator[float]:
         """Yield the slowdowns up to ``highest`` at which ``of`` changes.
 
-        Of the multiples of a step only the highest ``_MOST_STEPS`` are included."""
+        Many of them are multiples of a step. Only the highest ``_MOST_STEPS`` multiples are included."""
         step = self.step or (self.loads[-1] if self.loads else 0.0)
         if step:
             most = int(highest / step * (1 + _ROUNDING))

@@ -83,11 +83,16 @@ class _Ends:
         self._job = np.array([jobs[flow.job_id] for flow in flows], np.int64)
 
     def color(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
-        """Return a colouring of these flows that is even in every leaf, for each job in it, and in every pod."""
+        """Return a colour for each of these flows.
+
+        The flows of every leaf, those of each job in a leaf, and the flows of every pod are divided evenly over the
+        colours."""
         return self._colored(flows, colors, current, (self.leaf, self.pod))
 
     def color_pods(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
-        """Return a colouring of these flows that is even in every pod, and for each job in it."""
+        """Return a colour for each of these flows.
+
+        The flows of every pod, and those of each job in a pod, are divided evenly over the colours."""
         return self._colored(flows, colors, current, (self.pod,))
 
     def _colored(
@@ -339,7 +344,7 @@ class _Planes:
     def subflows(self, least: float) -> dict[_Group, list[tuple[CommonLinks, float]]]:
         """Return the common links and shares of every group of flows.
 
-        ``least``: link load below which a smaller load gains nothing."""
+        ``least``: link load that is small enough. No smaller load is searched for."""
         load, planes = self._least_load(least)
         room = load * self.per_core
         found: dict[_Group, list[tuple[CommonLinks, float]]] = defaultdict(list)

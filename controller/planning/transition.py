@@ -1,19 +1,21 @@
 """Transition from one routing towards another, some moves at a time and never through a worse routing.
 
-In: a problem, the routes to start from, the routes to reach, and a cap on moves. Out: the routes after the
-chosen moves, or the smallest group of moves that must be made at once.
+In: a problem, the routes to start from, the routes to reach, and a cap on moves. Out: the routes after the chosen
+moves, or the smallest group of moves that must be made at once.
 
-CP-SAT solves a 0-1 programme: flow f takes its new route when x_f = 1, so the load of every link is linear in x. The
-sorted slowdowns after the moves must not be lexicographically greater than before. For that, one of two conditions must
-hold:
+CP-SAT solves a 0-1 programme: flow f takes its new route when x_f = 1, so the load of every link is linear in x. A job
+is above t when the load of a link that it uses is above t. When flows leave or enter links, the links that a job uses
+depend on x.
+
+The sorted slowdowns after the moves must not be lexicographically greater than before. For that, one of two conditions
+must hold:
 
 - for each slowdown t that a job had before the moves, no more jobs are above t than before the moves;
 - the first condition holds for the largest slowdowns, down to some t, and fewer jobs are at or above t than before the
   moves. This t is the *tie-break*.
 
-Only the largest slowdowns, at most ``_MOST_TIE_BREAKS``, can be tie-breaks. When there is no tie-break, no job below
-these slowdowns may become slower than before the moves. A job is above t when the load of a link that it uses is above
-t. When flows leave or enter links, the links that a job uses depend on x."""
+The model is kept small: only the largest slowdowns, at most ``_MOST_TIE_BREAKS`` of them, can be the tie-break. If none
+of them is, every job with a smaller slowdown must stay at or below its slowdown before the moves."""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ _MOST_MOVES, _MOVES_PER_S = 4_000, 2_000
 
 Building a larger model takes longer than a cycle should."""
 _STRICT = 2 * SLOWDOWN_TOLERANCE
-"""Relative decrease of a slowdown that every comparison of plans counts as a decrease."""
+"""Relative decrease that is large enough for all comparisons of plans to recognise it.
+
+The comparisons treat slowdowns that differ by less than ``SLOWDOWN_TOLERANCE`` as equal."""
 _MOST_UNITS, _MOST_LOAD = 10_000_000, 1 << 50
 """Largest number of load units per link capacity, and largest load in units, as the solver has 64-bit integers."""
 

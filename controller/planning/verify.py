@@ -112,10 +112,12 @@ def slowdowns_of(plan: Any) -> list[int]:
 def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tuple[int, int]:
     """Return the number of jobs and the bound of one proof. Raises ``ValueError`` when the proof is wrong.
 
-    The proof states that at least ``jobs`` jobs have at least the slowdown ``bound``. A cut shows for each group that
-    at least ``least`` of its jobs have this slowdown. Fewer than ``jobs`` jobs cannot be enough for all groups: even
-    the largest sum of a job's weights, times ``jobs - 1``, is less than the sum of weight * ``least`` over all
-    groups."""
+    The proof states that at least ``jobs`` jobs are *slow*: their slowdown is at least ``bound``. It consists of groups
+    of jobs. A cut shows for each group that at least ``least`` of its jobs are slow.
+
+    The groups have weights, and the weight of a job is the sum over its groups. The sum of weight * ``least`` over all
+    groups is larger than ``jobs - 1`` times the largest weight of a job. Therefore ``jobs - 1`` slow jobs cannot be
+    enough for all groups."""
     jobs, bound = proof["jobs"], proof["bound"]
     _require(
         jobs > 0 and whole <= bound <= slowdowns[jobs - 1],
@@ -137,9 +139,13 @@ class Cut:
     """Prices of links, which prove lower bounds of slowdowns.
 
     ``needs``: per job the sum over its flows of demand * price of the cheapest walk, in the phase with the largest sum.
-    For a job in ``phases``, each phase has a part of each link's price, and the sums of its phases are added. With a
-    ``unit`` only whole flows count, and their demands are in units, rounded down. With ``subflows`` above 1 a flow of
-    at least one unit and at most as many subflows counts once, if each of its walks has a price."""
+    Three fields of the cut change this sum:
+
+    - ``phases``: each phase of the jobs in this field has a part of each link's price. The sums of all phases of such a
+      job are added.
+    - ``unit``: if it is above 0, only whole flows count, and their demands are in units, rounded down.
+    - ``subflows``: if it is above 1, each flow that may have at most so many subflows counts as 1. Its demand must be
+      at least one unit, and each of its walks must have a price."""
 
     def __init__(self, plan: Any, graph: Graph, cut: Any) -> None:
         price, self._unit, self._whole = dict(cut["prices"]), int(cut["unit"]), int(plan["denominator"])

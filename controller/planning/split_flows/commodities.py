@@ -1,14 +1,16 @@
-"""Fluid view of a problem: classes of flows whose bytes are spread over *columns*; a column is a class on a path.
+"""Fluid view of a problem: classes of flows whose bytes are spread over paths.
 
-In: a ``Problem``. Out: arrays with the rows of load to which each column adds, and the amount that it adds. Flows
-between the same leaves with the same demands per phase form one class, because loads depend only on the amount of the
-class on each path. Rates are rounded up a little (``coarse``); ``FluidModel.lower_bound`` allows for this rounding.
+In: a ``Problem``. Out: the classes and their paths, and the loads that they cause, as arrays.
 
-A phase of a job *counts* if it can be the job's largest phase on some link. A *row* is a part of every link's load. Row
-0 is the load of all jobs with only one phase that counts. Jobs with several phases that count have one further row per
-phase, because their largest phase on a link depends on the routing. A *key* is a pair of row and link as one number:
-row * number of links + link. Loads, capacities and rates are in units of a typical capacity. Amounts are in flows: a
-class of 5 flows has an amount of 5 to spread."""
+Flows between the same leaves with the same demands per phase form one class, because loads depend only on the amount of
+the class on each path. A *column* is a class on one path. The amount of a column is a number of flows: a class of 5
+flows has an amount of 5 to spread over its columns. Rates are rounded up a little (``coarse``);
+``FluidModel.lower_bound`` allows for this rounding. Loads, capacities and rates are in units of a typical capacity.
+
+A phase of a job *counts* if it can be the job's largest phase on some link. The load of a link is a sum of several
+parts, and each part is a *row*. Row 0 is the load of all jobs with only one phase that counts. Jobs with several phases
+that count have one further row per phase, because their largest phase on a link depends on the routing. A *key* is a
+pair of row and link as one number: row * number of links + link."""
 
 from __future__ import annotations
 
@@ -151,7 +153,7 @@ class Commodities:
         return [path for path in paths if barred.isdisjoint(path)] if barred else paths
 
     def size(self) -> int:
-        """Return the number of columns that all candidates would have.
+        """Return the number of columns if every candidate path of every class had a column.
 
         When all known paths have two links, links out of leaves are counted instead of candidates."""
         paths = self._problem.paths
@@ -160,7 +162,7 @@ class Commodities:
         return sum(len(paths.links_from(self.first(number).src_leaf)) for number in range(len(self.members)))
 
     def open(self, classes: Bools | None = None) -> None:
-        """Add a column for each candidate path of these classes, or of all classes for None."""
+        """Add a column for each candidate path of these classes. ``classes`` is a mask; None means all classes."""
         for number in np.flatnonzero(~self.opened if classes is None else classes & ~self.opened).tolist():
             self.opened[number] = True
             flow = self.first(number)

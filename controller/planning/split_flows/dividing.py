@@ -1,15 +1,16 @@
 """Division of the fluid optimum into routes.
 
-Amounts are divided into the subflows of flows. Classes whose flows would need too many subflows are restricted to fewer
-paths, and the fluid optimum of all other classes is found again.
+The amounts of each class are divided into subflows of its flows. Classes whose flows would need too many subflows are
+restricted to fewer paths, and the fluid optimum of all other classes is found again.
 
 In: a *spread*, which is the amount of each class on each path, and the *room* of each link, which is the load that the
 link may have. Out: the best routes found, if possible within the room.
 
 The flows of a class are bins of size 1. The amounts of its paths fill one bin after the other, and are cut where a bin
 is full. This is McNaughton's wrap-around rule ("Scheduling with deadlines and loss functions", 1959). In any order, n
-flows on m paths need at most n + m - 1 subflows. The order decides how many subflows a single flow gets. Here every bin
-takes its part of the small amounts, and is filled up from the largest amount."""
+flows on m paths need at most n + m - 1 subflows. The order decides how many subflows a single flow gets. Here the small
+amounts are shared out evenly: each bin first takes a few of the smallest amounts. Then the largest amount fills the
+rest of the bin."""
 
 from __future__ import annotations
 
@@ -87,7 +88,9 @@ class Divider:
         return _Outcome(slowdowns, routes, bool((loads <= room * (1 + _EXCEEDED) + _EXCEEDED).all()))
 
     def _placed_evenly(self, laid: Routes, unfit: Sequence[int], room: Floats) -> dict[FlowId, Route]:
-        """Place the flows of unfit classes, one by one, where they overload links least, and return all routes."""
+        """Place the flows of the unfit classes (see ``_lay``) where they overload links least, and return all routes.
+
+        The flows are placed one by one, those with the largest rates first."""
         of = self._of
         routes = dict(laid)
         for number in unfit:
@@ -127,10 +130,11 @@ class Divider:
     def _restricted(
         self, model: FluidModel, amounts: Floats, unfit: Iterable[int], laid: Routes, roomiest: bool, room: Floats
     ) -> Floats:
-        """Return the amounts of all but the unfit classes, and restrict the unfit classes to fewer paths.
+        """Restrict the unfit classes to fewer paths, and return the amounts of all other classes.
 
-        An unfit class keeps one path for each subflow that its flows may have. Kept are the paths in ``laid``, or with
-        ``roomiest`` the paths with the most room. Flows that stay whole are fixed on the kept paths."""
+        An unfit class gets as many paths as its flows may have subflows. These are its paths in ``laid`` or, with
+        ``roomiest``, the paths with the most room. If its flows must stay whole, they are fixed on these paths, and
+        their amounts are returned too."""
         of = self._of
         unfit = sorted(unfit, key=lambda number: -of.rate[number])
         amounts = np.where(np.isin(of.column_class, unfit), 0.0, amounts)
@@ -174,9 +178,9 @@ class _Outcome(NamedTuple):
 def fewer_subflows(of: Commodities, routes: Routes, room: Floats) -> dict[FlowId, Route]:
     """Return ``routes`` with fewer subflows where possible; no link's load grows beyond its room.
 
-    This is the last step after the division of a fluid optimum. For one flow at a time the search looks for the fewest
-    paths with room for the flow. Running flows that kept their routes stay. ``room``: load that each link may have, in
-    the units of ``of``."""
+    This is the last step after the division of a fluid optimum. Each flow in turn is moved to fewer paths if some have
+    room for it. A flow whose route is its current route is not changed. ``room``: load that each link may have, in the
+    units of ``of``."""
     return _Search(of, routes, room).run()
 
 

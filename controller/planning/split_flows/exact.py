@@ -66,9 +66,11 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft) -> 
 
 
 class _Model:
-    """Programme in which the first variable is the worst slowdown above its known bound, and the rest are amounts.
+    """Programme for the smallest worst slowdown.
 
-    ``reached``: worst slowdown of the best candidate."""
+    The first variable is the difference between the worst slowdown and its known lower bound. The other variables are
+    the amounts of classes on paths, and the booleans of ``_Class.few``. ``reached``: worst slowdown of the best
+    candidate."""
 
     def __init__(self, problem: Problem, bounds: Bounds, reached: float) -> None:
         self._problem = problem

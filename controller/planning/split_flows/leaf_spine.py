@@ -3,10 +3,10 @@
 ``closed_forms`` defines parts, common links and residual links.
 
 **Aligned cutting** makes few moves, on a leaf-spine whose leaves are all alike. The *home* of a flow is the common link
-that carries more than half of it. Only one of several flows that share a leaf on the same side can have a given home.
-The flows of one home are therefore a matching, like the flows of one colour of an edge colouring. The other flows get
-colours too. All flows together need D colours, where D is the largest number of flows out of or into one leaf. With S
-common links, D - S *further* colours have no common link of their own.
+that carries more than half of it. Among the flows out of one leaf, at most one can have a given home, and likewise
+among the flows into one leaf. The flows of one home are therefore a matching, like the flows of one colour of an edge
+colouring. The flows without a home get colours too. All flows together need D colours, where D is the largest number of
+flows out of or into one leaf. With S common links, D - S *further* colours have no common link of their own.
 
 Each further colour is spread over a group of n common links, which then carry 1 + 1/n flows each. A flow of a further
 colour is cut into subflows for the first links of its group. The flows whose home is one of these first links pass the
@@ -14,13 +14,15 @@ excess on to other links of the group, and so on. The links form a tree, in whic
 So about n / (k - 1) of the n + 1 colours are cut, and the flows of all other colours stay.
 
 **Peeling** routes the flows of one part over common links and residual links. A part may have any number of pairs of
-leaves. Whole flows are *peeled* off onto one residual cable after the other. The peeled flows of a cable form a
-subgraph in which no leaf has more flows than the cable has room for. Flows of leaves that must lose flows are peeled
-off first. The remaining flows are coloured with N colours, where N is their largest degree, and laid on the line of the
-common links, as in ``closed_forms``. If the colours are longer than the line, some of them are *shortened*: each flow
-of a shortened colour puts a share on a residual cable that still has room. With p shortened colours the total length is
-N - p * share, and the slowdown is such that the line has this length. When flows may have only two subflows, each
-shortened colour must lie on a single common link.
+leaves. Whole flows are *peeled* off: moved onto one residual cable after the other. On a cable, no leaf has more peeled
+flows than the cable has room for. Flows of leaves that must lose flows are peeled off first. The remaining flows are
+coloured with N colours, where N is the largest number of them out of or into one leaf. The colours are laid on the line
+of the common links, as in ``closed_forms``.
+
+If the colours are longer than the line, some of them are *shortened*: each flow of a shortened colour puts a share on a
+residual cable that still has room. With p shortened colours the total length of the colours is N - p * share. The line
+grows with the slowdown, and the slowdown of the result is the one at which the line has this length. When flows may
+have only two subflows, each shortened colour must lie on a single common link.
 
 The result is the fluid optimum when as many colours can be shortened as a leaf has residual cables. With two subflows
 and hardly more flows than links, perhaps only two colours can be shortened. Each colour that cannot be shortened costs
@@ -53,7 +55,9 @@ _ROUNDING = 1e-9
 _MOST = 0.5
 """Share of a flow on one common link above which this link can be the flow's home."""
 _MISSED = 1e3
-"""Cost of each flow that a side of a leaf must lose and does not lose; each peeled flow has a cost of about -1."""
+"""Cost of each flow that should be peeled off at a side of a leaf but is not.
+
+It is much larger than the gain of peeling off any flow, which is about 1."""
 Pair = tuple[Dpid, Dpid]
 Side = tuple[bool, Dpid]
 """Side of a leaf, as (inward, leaf): True for the links into the leaf, False for the links out of it."""
@@ -268,7 +272,10 @@ def peel(part: Problem, common: CommonLinks, bound: float) -> dict[FlowId, Route
 
 
 def _segment_ends(fit: Sequence[float], slowdown: float) -> list[float]:
-    """Return the ends of the common links' segments on the line, ascending from 0, at this slowdown."""
+    """Return where the segments of the common links end on the line, ascending and with 0 as the first entry.
+
+    The segment of a common link has the length slowdown * number of flows that the link carries at slowdown 1
+    (``fit``)."""
     return list(itertools.accumulate((slowdown * of for of in fit), initial=0.0))
 
 

@@ -57,12 +57,15 @@ _SMALL = 0.009
 """Largest excess at which the search ends after ``_STRICT_ROUNDS`` rounds."""
 _STRICT_ROUNDS = 30
 _AMPLE = 1.5
-"""Room on the paths of a class, relative to the amount that needs room, above which other classes need not change."""
+"""Ratio of the room on a class's paths to the load that the class must place there.
+
+With at least this ratio, the other classes on these paths need not change."""
 _LARGEST_PRICE = 10**9
 _FLOW_S, _PATH_S = 100e-6, 3e-6
-"""Seconds per flow until the first optimum is found, and per path between leaves that are more than two links apart.
+"""Seconds until the first optimum is found: ``_FLOW_S`` per flow, plus ``_PATH_S`` per path between distant leaves.
 
-Measured on a leaf-spine of 64 leaves, and on a fat-tree with k = 16."""
+Leaves are distant if they are more than two links apart. Measured on a leaf-spine of 64 leaves, and on a fat-tree with
+k = 16."""
 _ERROR = 1e-6
 """Relative error of the objective, and of the constraints, with which a programme is nearly solved."""
 _MOST_COLUMNS = 100_000
@@ -103,7 +106,8 @@ class Spread:
 class FluidModel:
     """Linear programme that improves spreads of the same commodities.
 
-    ``shut``: classes that may only use the columns in ``offered``."""
+    ``shut``: per class whether it is restricted to the columns in ``offered``, the set of columns that such classes may
+    use."""
 
     def __init__(self, commodities: Commodities, before: Routes = MappingProxyType({})) -> None:
         """Build the model. ``before``: routes from which spreads start."""
@@ -145,7 +149,7 @@ class FluidModel:
         """Return the best spread over all columns; None when time runs out.
 
         If there are very many columns, or paths that are no candidates, the search starts from the routes ``before``.
-        ``nearly``: see ``Programme.solve``; else the spread is a vertex, which uses few columns."""
+        ``nearly``: see ``Programme.solve``. Without ``nearly`` the spread is a vertex, which uses few columns."""
         of = self.of
         if of.size() > _MOST_COLUMNS:
             return self.improve(goal, limits)
@@ -166,10 +170,10 @@ class FluidModel:
         return float((loads / np.maximum(room, _LEAST_ROOM)).max(initial=1.0))
 
     def lower_bound(self, spread: Spread) -> tuple[float, list[int]]:
-        """Return the lower bound of the largest load / capacity of a link that the prices prove, and the tight classes.
+        """Return (bound, tight classes): a lower bound of the worst link load that the prices of the spread prove.
 
-        The bound holds for every routing, however flows are split. In every routing that reaches the bound, each tight
-        class uses a link whose load / capacity equals the bound."""
+        The load is relative to the link's capacity. The bound holds for every routing, however flows are split. In
+        every routing that reaches the bound, each tight class uses a link whose load equals the bound."""
         of = self.of
         total = float(spread.link_prices @ of.capacity)
         if total <= 0:
@@ -384,8 +388,8 @@ def _best_per_class(columns: Ints, class_of: Ints, cost: Floats, most: int) -> I
 def fits(problem: Problem, limits: PlanLimits, stage: str, optima: int = 1) -> bool:
     """Return whether there is time to compute the candidate paths and then to find ``optima`` fluid optima.
 
-    Candidate paths, sometimes of thousands of pairs of leaves, are computed in this call as far as time allows, and
-    kept for the next call."""
+    The call also computes candidate paths of distant leaves, sometimes of thousands of pairs, as far as time allows.
+    They are kept, so the next call continues where this one ended."""
     paths = problem.paths
     pairs = dict.fromkeys((flow.src_leaf, flow.dst_leaf) for flow in problem.flows)
     far = [pair for pair in pairs if (paths.distance(*pair) or 0) > 2]

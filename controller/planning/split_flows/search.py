@@ -7,21 +7,22 @@ are one part when some paths do not have two links.
 
 The search of one part:
 
-1. Aim at a slowdown for every job: its slowdown if the links of each cut that it crosses are equally loaded
-   (``bounds``).
+1. Choose an aim for every job: the slowdown that the job has if the links of each cut that it crosses are equally
+   loaded (``bounds``).
 2. Start with whole routes, or with the running routes; find the fluid optimum with the fewest moves (``lp``).
-3. When the aim cannot be reached, find the smallest possible worst slowdown, with its proof; then approach the aim as
+3. When the aims cannot be reached, find the smallest possible worst slowdown, with its proof; then approach the aims as
    closely as this slowdown allows.
 4. Divide the amounts into the subflows of flows (``dividing``): few subflows, and at most as many as a flow may have.
 
-Before that, the fluid optimum over all paths gives the bound. It is a candidate itself if flows may use all of their
-paths. A fluid optimum that is rounded to k subflows per flow can have larger slowdowns than the result of a search with
-k - 1 subflows, or with whole flows. So whole flows and flows in equal pieces are planned first, each in a fixed share
-of the time, and then get shares on few paths (``sharing``). When the plan misses its bound, the fluid optimum is also
-divided into fewer subflows. Near the bound of the worst slowdown only problems with few flows try this, because each
-number of subflows needs another search.
+The search has several stages (``_Stages``). First, the fluid optimum over all paths gives the bound. It is a candidate
+itself if flows may use all of their paths. A fluid optimum that is rounded to k subflows per flow can have larger
+slowdowns than the result of a search with k - 1 subflows, or with whole flows. So whole flows and flows in equal pieces
+are planned first, each in a fixed share of the time. The best of these candidates then gets shares on few paths
+(``sharing``).
 
-At last ``exact`` looks for the optimum, or proves that there is nothing better.
+When the plan misses its bound, the fluid optimum is divided too, also into fewer subflows than flows may have. Each
+number of subflows needs another search. If the worst slowdown is near its bound, fewer subflows are therefore tried
+only for problems with few flows. At last ``exact`` looks for the optimum, or proves that there is nothing better.
 
 In: a problem, its bounds, candidates. Out: further candidates, and the lower bounds that are proven."""
 
@@ -82,13 +83,13 @@ _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
 
 Links with a difference up to ``_ALIKE`` are alike. With a difference up to ``_NEARLY_ALIKE`` they differ a little."""
 _SHARES_SHARE = 0.85
-"""Share of the time that is left for shares on few paths; the fluid optimum has the rest."""
+"""Share of the remaining time that the stage ``shares`` may use; the fluid optimum has the rest."""
 _MOST_PIECES = 2
 """Largest number of equal pieces of a flow."""
 _PIECES_SHARE = 0.2
-"""Share of the time that is left for equal pieces."""
+"""Share of the remaining time that the stage ``pieces`` may use."""
 _FEW_SHARE = 0.5
-"""Share of the time that is left for a fluid optimum with few subflows."""
+"""Share of the remaining time that the search for a fluid optimum with few subflows may use."""
 _REACHED = 1e-6
 """Excess (in slowdowns) that counts as zero."""
 _BISECTIONS = 8
@@ -149,12 +150,14 @@ class _Stages:
 
     @property
     def _reached(self) -> bool:
-        """Whether the bounds are reached, or the bound of the worst slowdown nearly, when there are many flows."""
+        """Whether the best candidate reaches its bounds. With many flows, a worst slowdown near its bound is enough."""
         best = self._best.vector
         return _is_near(self._problem, best, self.proven) or slowdowns_proven(best, self.proven) == len(best)
 
     def closed(self) -> None:
-        """Keep the parts that need no search, and peel the others; this counts only if no part needs a search."""
+        """Plan all parts in closed form; add nothing when a part needs a search.
+
+        A part keeps the routes of a candidate that is good enough, and is peeled otherwise."""
         if self._limits.allows("split flows", _BEGIN_S * len(self._problem.flows)):
             solution = solve_by_part(self._problem, self._limits, self._bounds, self._drafts, searching=False)
             self._add(solution)
@@ -179,7 +182,7 @@ class _Stages:
             self.found.append(draft(self._problem, "lp", routes))
 
     def whole(self, whole_flows: WholeFlows) -> None:
-        """Plan whole flows, when their bounds allow a better plan than the best so far."""
+        """Plan whole flows, if their bounds allow smaller slowdowns than those of the best candidate."""
         whole = with_subflows(self._problem, 1)
         bounds = slowdown_bounds(whole)
         if not self._reached and is_less(bounds.vector, self._best.vector):
@@ -222,7 +225,9 @@ class _Stages:
         self.found += [draft(self._problem, "lp", routes)] if routes else []
 
     def fluid(self) -> None:
-        """Find and divide the fluid optimum; where that misses the bounds, also for fewer subflows than allowed."""
+        """Find the fluid optimum and divide it into subflows.
+
+        If the result misses the bounds, the same is tried with fewer subflows per flow than allowed."""
         if slowdowns_proven(self._best.vector, self.proven) == len(self.proven) or (self._closed and self._reached):
             return
         limits, taken_s = self._limits, 0.0
@@ -298,10 +303,11 @@ def with_subflows(problem: Problem, most: int) -> Problem:
 def solve_by_part(
     problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft], searching: bool = True
 ) -> Drafts | None:
-    """Return the best candidate found and the proven bounds; no candidate if the best is one of ``drafts``.
+    """Plan each part, and return the routes of all parts as one candidate, with the proven bounds.
 
-    With a cap on moves, return the best candidate that the search finds within it; None when there is none. Without
-    ``searching``, return None when a part needs a search."""
+    The result has no candidate when the problem is a single part and the best of ``drafts`` is not improved. If the
+    candidate exceeds the cap on moves, the whole problem is searched within the cap; the result is None when this
+    search finds nothing. Without ``searching``, return None when a part needs a search."""
     aims = _aims(problem, bounds)
     beyond = [links_beyond(problem, of.numbered or of.routes, aims) for of in drafts]
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
@@ -348,7 +354,7 @@ def _of_part(
 
     The known candidates and the closed form of ``peeling`` are compared first. When the best of them misses the aim of
     a job, a search follows, if there is time to find ``optima`` fluid optima. With a cap on moves ``optima`` is two,
-    because the caller then searches once more."""
+    because the caller may then search a second time, within the cap."""
     drafts = [of if len(of.routes) == len(part.flows) else _draft(part, of.routes) for of in known]
     common = common_links_of(part, np.arange(len(part.flows)))
     if common:
@@ -400,9 +406,9 @@ def _draft(part: Problem, routes: Routes) -> Draft:
 def _of_all(bounds: Bounds, proven: Sequence[float]) -> tuple[float, ...]:
     """Return lower bounds of all jobs' sorted slowdowns, derived from the bounds ``proven`` of one part.
 
-    If k entries of ``proven`` equal its worst entry, at least k jobs have this slowdown. The entries of
-    ``bounds.vector`` after the first assume that no job exceeds the first entry. When the worst entry of ``proven`` is
-    above the first entry, only the own bound of each job holds for the other jobs."""
+    If k entries of ``proven`` equal its worst entry, at least k jobs have this slowdown. When it is above the first
+    entry of ``bounds.vector``, the other entries of ``bounds.vector`` cannot be used, because they assume that no job
+    exceeds the first entry. Then each of the other jobs has only its own bound."""
     worst = proven[0] if proven else 1.0
     if not bounds.vector or worst <= bounds.vector[0]:
         return bounds.vector
@@ -428,7 +434,10 @@ def relieve(problem: Problem, limits: PlanLimits, bounds: Bounds, aim: Routes) -
 
 
 class _Aim(NamedTuple):
-    """Goal of a search: the room of each link, and the amounts of the model's columns that fit into the room."""
+    """Goal of a search: the load that each link may have, and amounts of columns that keep to it.
+
+    - ``room``: load that each link may have.
+    - ``amounts``: amount of each column of ``fluid``."""
 
     fluid: FluidModel
     room: Floats
@@ -505,7 +514,10 @@ class _Search:
     # ---- slowdowns
 
     def _spread(self) -> _Aim | None:
-        """Return a spread as near to ``bounds.even`` as the smallest worst slowdown allows; None when time runs out."""
+        """Return loads and amounts with slowdowns near ``bounds.even``; None when time runs out.
+
+        The worst slowdown comes first: it must be the smallest possible one, even if some jobs then stay above
+        ``bounds.even``."""
         of, worst = Commodities(self._problem, self._bounds.even), self._bounds.worst
         fluid = FluidModel(of, self._before)
         capacity = of.capacity
@@ -573,7 +585,9 @@ def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | N
 
 
 def _common(problem: Problem, crossing: Sequence[Flow]) -> list[CommonLink]:
-    """Return all pairs of spine and cable; empty when the fabric is no leaf-spine whose leaves share most spines."""
+    """Return all common links; empty if some leaf has cables to at most half of them.
+
+    If the result is empty, the fabric does not count as a leaf-spine."""
     paths = problem.paths
     common: set[CommonLink] = set()
     fewest = len(paths.far_end)

@@ -1,10 +1,12 @@
 """Shares of flows on few paths: a linear programme that is solved again and again with other paths.
 
-A flow with fewer subflows than it may have is offered further paths: those with the lowest price. The programme finds
-the shares with the smallest worst slowdown, and leaves most flows whole, because its solution is a vertex. Paths
-without a share are dropped, which makes room for others. Prices are the duals of the programme; before the first one,
-links with larger loads cost more. Since the routes before are a solution, no round makes the worst slowdown larger. A
-link that cannot reach the lower bound of the worst slowdown, whatever the shares, has no constraint.
+Each round offers further paths, those with the lowest price, to flows that may have more subflows. The programme finds
+the shares with the smallest worst slowdown. It leaves most flows whole, because its solution is a vertex. Paths without
+a share are dropped, which makes room for other paths. The shares of one round are a solution of the next programme too,
+so no round makes the worst slowdown larger.
+
+Prices are the duals of the previous programme. Before the first programme, links with larger loads cost more. Some
+links cannot reach the lower bound of the worst slowdown, whatever the shares are. They have no constraint.
 
 In: a problem, routes to start from, a lower bound. Out: routes with a smaller worst slowdown."""
 
@@ -28,11 +30,14 @@ _ATTEMPTS = 40
 _MORE = (2, 1)
 """Additional subflows of each flow at the start of an attempt; the attempts use these numbers in turn."""
 _NOISE = 0.3
-"""Largest relative change of a price at random, so that attempts differ."""
+"""Largest relative increase of a price by a random number. Random increases make attempts differ."""
 _STEEP = 6
-"""Exponent of the load of a link that is its price before the first programme."""
+"""Exponent of prices before the first programme: a link costs (its load / the worst load) ** ``_STEEP``."""
 _HOT = 0.5
-"""Part of the distance from the bound to the worst slowdown; flows on links with a larger load change their shares."""
+"""Threshold for *hot* links, as a part of the distance from the lower bound to the worst slowdown.
+
+Only flows on hot links may change their shares. After a round without gain, every link with a load above the bound is
+hot."""
 _WITHOUT_GAIN = 3
 """Number of rounds in a row without a smaller slowdown, after which the search ends."""
 _MOST_SUMS = 20_000_000
@@ -82,7 +87,7 @@ class _Sharing:
         self._shape = (1 + int(rows.max()), len(self._capacity), self._bps.shape[1])
         self._flow, self._path, self._share = self._columns()
         self.listed = bool((self._path >= 0).all())
-        """Whether the paths of the start are listed; else there is no search."""
+        """Whether ``PathChoices.options`` has all paths of the start. If not, there is no search."""
 
     def _columns(self) -> tuple[Ints, Ints, Floats]:
         """Return flow, path and share of each column of the start; the path is -1 if it is not listed."""
@@ -260,7 +265,7 @@ class _Sharing:
         return self._priced(prices, of_link)
 
     def routes(self) -> dict[FlowId, Route]:
-        """Return the route of every flow; flows without a choice keep the route of the start."""
+        """Return the route of every flow. Flows within one leaf keep the route of the start."""
         shares: defaultdict[int, dict[int, float]] = defaultdict(dict)
         for flow, path, share in zip(self._flow.tolist(), self._path.tolist(), self._share.tolist(), strict=True):
             shares[flow][path] = share

@@ -137,10 +137,10 @@ class _RoutingModel:
         return [_ENDLESS] * len(self._bounds.job)
 
     def _limit_moves(self, max_moves: int | None) -> None:
-        """Limit the moves, which are the pinned flows that are not kept on their paths.
+        """Limit the number of moves. A pinned flow moves when it leaves its path.
 
-        For each class and path, the number of kept flows is at most the number of flows on the path, both now and in
-        the new routing."""
+        A variable per class and path counts the pinned flows that stay on the path. It is at most the number of flows
+        pinned to the path now, and at most the number of flows on the path in the new routing."""
         self._kept = []
         self._pinned = 0
         for c, counts in zip(self._classes, self._count, strict=True):
@@ -226,7 +226,7 @@ class _RoutingModel:
     def optimise(self, search: StagedSearch, known: Sequence[float]) -> tuple[Routes, tuple[float, ...]] | None:
         """Return routes and lower bounds of the sorted slowdowns.
 
-        Each bound holds for routings that are optimal in the slowdowns before it."""
+        Each bound holds for the routings in which all slowdowns before it have their optimal values."""
         proven = self._minimise_slowdowns(search, known)
         self._minimise_moves(search)
         if search.values:
@@ -234,10 +234,11 @@ class _RoutingModel:
         return (self._start, proven) if self._begun else None
 
     def _minimise_slowdowns(self, search: StagedSearch, known: Sequence[float]) -> tuple[float, ...]:
-        """Return proven lower bounds of the sorted slowdowns, starting with ``known``.
+        """Minimise the sorted slowdowns one after the other, and return their proven lower bounds.
 
-        The model is left constrained to the slowdowns that were reached. An entry of ``known`` holds when the entries
-        before it are reached; otherwise only the jobs' own bounds hold."""
+        Afterwards the model admits only routings with the slowdowns that were reached. ``known``: lower bounds to begin
+        with. Each of them holds only for routings that reach the entries before it. When an entry is not reached, the
+        jobs' own bounds replace the entries after it, until the search proves more."""
         own = sorted(self._bounds.job.values(), reverse=True)
         proven = list(known)
         slowdown_of: dict[JobId, cp_model.IntVar] = {}

@@ -28,7 +28,8 @@ _STEPS = 300
 _PATIENCE = 100
 """Number of steps without progress after which an attempt is given up."""
 _PARTS = 2
-"""Number of smaller decreases that are tried when a job's own slowdown cannot reach its bound."""
+"""Number of goals that are tried for a job's own slowdown: its bound, then values between the bound and the
+slowdown."""
 _ROUNDING = 1e-7
 
 

@@ -48,9 +48,9 @@ Building a model of ten times that size alone takes a second."""
 _LOCAL_S = 50e-6
 """Seconds per flow until local search has made its first step."""
 _LOCAL_SHARE = 0.25
-"""Share of the time left for local search when tabu search follows."""
+"""Share of the remaining time that local search may use when tabu search follows."""
 _TABU_SHARE = 0.7
-"""Share of the time left for tabu search; bounds and CP-SAT have the rest."""
+"""Share of the remaining time that tabu search may use; bounds and CP-SAT have the rest."""
 _MOVES_SHARE = 0.25
 """Share of the time limit for CP-SAT when it can only save moves."""
 _FLUID_SHARE = 0.25
@@ -61,9 +61,10 @@ _PATIENCE = 3_500
 """Number of steps without progress (fewer flows without a path) after which an attempt is given up."""
 _TRIES = 3
 _TRY_STEPS = 15_000
-"""Limits of the tries for the target: ``_TRIES`` tries, if all of them together fit into ``_TRY_STEPS`` steps.
+"""Largest number of steps in all tries for the target together.
 
-The next try often reaches a target that the previous try missed."""
+There are ``_TRIES`` tries, or fewer if these would need more steps; the first try may always use all of its steps. The
+next try often reaches a target that the previous try missed."""
 _ATTEMPTS = 4
 """Number of bisections between a slowdown that was reached and a slowdown that was not reached."""
 _ATTEMPT_PATIENCE = 1_000
@@ -119,7 +120,10 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
 def _stronger_bound(
     problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...], best: Draft
 ) -> tuple[float, ...]:
-    """Return ``known``, or lower bounds from the fluid optimum where the worst slowdown of ``best`` is not proven."""
+    """Return lower bounds of the sorted slowdowns that are at least as strong as ``known``.
+
+    When ``known`` does not prove the worst slowdown of ``best``, the bounds of the fluid optimum are computed, if there
+    is time."""
     if slowdowns_proven(best.vector[:1], known[:1]):
         return known
     part = replace(limits.sooner((1 - _FLUID_SHARE) * min(limits.left_s, limits.time_limit_s)), left_out=[])
@@ -604,8 +608,8 @@ class CappedLoads:
     def excess(self, flow: int, paths: Ints) -> Floats:
         """Return by how much each link of these paths would exceed its ceiling if the flow used the link.
 
-        With the flow on it, the link's ceiling is at most that of the flow's job. The excess is infinite when the flow
-        alone exceeds the ceiling of its job."""
+        The flow also lowers the ceiling of a link to the ceiling of its own job, if that is smaller. The excess is
+        infinite when the flow alone exceeds the ceiling of its job."""
         limit = self._limit[self.job[flow]]
         added = self._increments.added(flow, paths)
         beyond: Floats = self.load[paths] + added - np.minimum(self.ceiling[paths], limit)

@@ -26,8 +26,9 @@ from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Proble
 
 _ROUNDING = 1e-9
 _STEPS, _STEPS_OF_EACH, _STEPS_OF_TWO = 300, 50, 0.5
-"""Largest number of steps: a constant, a number for each flow, and a number for each pair of flows. More steps
-rarely help."""
+"""Largest number of steps for n flows: ``_STEPS`` + ``_STEPS_OF_EACH`` * n + ``_STEPS_OF_TWO`` * n ** 2.
+
+More steps rarely help."""
 _STEPS_PER_S = 4_000
 """Number of steps that count as a second when the time limit is ignored."""
 _PATIENCE = 500
@@ -116,9 +117,9 @@ class TabuSearch:
         self._bps[cell - first_cell[numbers.cell_job[cell]], flow] = numbers.entry_bps[entry]
         self._per_bps: Floats = 1 / next_hops.capacity_bps
         self._sums: Floats = np.zeros((width, (1 + int(several.sum())) * links))
-        """Bit/s by phase and key; the key of a row and a link is row * number of links + link.
+        """Bit/s by phase and key, for the jobs with several phases. A key is row * number of links + link.
 
-        Row 0 stays empty."""
+        Each of these jobs has a row, counted from 1. Jobs with one phase share row 0, which stays empty."""
         self._sums[1:, :links] = -np.inf
         self._first_key: Ints = self._row * links
         self._users: Ints = np.zeros((len(numbers.job_ids), links), np.int64)
@@ -128,7 +129,7 @@ class TabuSearch:
             self._steps_left = min(_STEPS + _STEPS_OF_EACH * len(pair), limits.time_limit_s * _STEPS_PER_S)
         self._until: Ints = np.zeros((len(pair), most), np.int64)
         self.listed = bool((self._at >= 0).all())
-        """Whether the paths of the start are listed; else there is no search."""
+        """Whether ``PathChoices.options`` has all paths of the start. If not, there is no search."""
         self.lay()
 
     def _path_numbers(self) -> Ints:
@@ -213,9 +214,10 @@ class TabuSearch:
                 part /= 3
 
     def _lower_job(self, job: int, floor: float, patience: int) -> None:
-        """Lower the slowdown of one job towards ``floor``; smaller slowdowns of other jobs may grow, but not as far.
+        """Lower the slowdown of one job towards ``floor``.
 
-        The slowdowns of jobs that are as slow or slower do not grow."""
+        Jobs that are as slow or slower keep their slowdowns or get faster. Faster jobs may become as slow as this job
+        is to be afterwards."""
         part = 1.0
         while not self._over():
             now = self.slowdowns()
@@ -237,7 +239,8 @@ class TabuSearch:
     def _reach(self, limit: Floats, patience: int, worst: float = 0.0) -> bool:
         """Search for paths on which no link exceeds the limits of its jobs; return whether they were found.
 
-        Otherwise the paths are as before, or those found with the smallest largest load, if it is below ``worst``."""
+        If not, flows return to their earlier paths. But if the search met paths whose largest load is below ``worst``,
+        flows take those with the smallest largest load instead."""
         best = self._at.copy()
         self.aim(limit)
         fewest, since = np.inf, self._step
@@ -354,7 +357,7 @@ class TabuSearch:
     # ---- routes
 
     def routes(self) -> dict[FlowId, Route]:
-        """Return the route of every flow; flows without a choice keep the route of the start."""
+        """Return the route of every flow. Flows within one leaf keep the route of the start."""
         routes = dict(self._start)
         for flow, links in zip(self._next_hops.flows.tolist(), self._paths[self._pair, self._at], strict=True):
             routes[self._problem.flows[flow].id] = whole(self._next_hops.path(links))
