@@ -166,9 +166,10 @@ class SharedMap(Mapping[Key, Value]):
         return self.updated({key: value for key, _, value in differing(self, entries)})
 
     def like(self, other: Mapping[Key, Value]) -> Mapping[Key, Value]:
-        """Return ``other`` itself if its entries are equal to those of this mapping, else this mapping or an equal one.
+        """Return a mapping with the entries of this one, which shares as much as possible with ``other``.
 
-        The latter may share equal pieces with ``other``, so that these need not be compared again."""
+        The result is ``other`` itself if all entries are equal. Otherwise it is this mapping, or a copy of it that
+        takes its equal pieces from ``other``. Later comparisons skip shared pieces."""
         if not isinstance(other, SharedMap):
             return other if self == other else self
         if (keys := self.maybe_other(other)) is not None:
@@ -223,9 +224,10 @@ def updated(entries: Mapping[Key, Value], changes: Mapping[Key, Value | None]) -
 def unequal(
     before: Mapping[Key, Value], now: Mapping[Key, Value]
 ) -> Iterator[tuple[Mapping[Key, Value], Mapping[Key, Value]]]:
-    """Yield pairs of small mappings: the entries of some keys in ``before``, and of the same keys in ``now``.
+    """Yield pairs of mappings, as small as possible, that contain every difference between ``before`` and ``now``.
 
-    Every key whose entries differ occurs in one pair, and other keys in at most one."""
+    The mappings of a pair have the entries of the same keys: the first one those in ``before``, the second one those in
+    ``now``. A key whose entries differ occurs in one pair, any other key in at most one pair."""
     if before is now:
         return
     if not (isinstance(before, SharedMap) and isinstance(now, SharedMap)):

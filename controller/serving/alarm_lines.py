@@ -21,7 +21,7 @@ AGAIN_S = 60.0
 @dataclass(slots=True)
 class _Alarm:
     since: float
-    """Time of the line with which ``AGAIN_S`` began, in monotonic seconds."""
+    """Monotonic time of the line about the alarm from which the present ``AGAIN_S`` are counted."""
     line: str
     latest: Event
     left_out: int = 0

@@ -32,15 +32,19 @@ limited_log = LimitedLog(log)
 LOOK_S = 0.25
 """Seconds between two checks of members and connections."""
 MOVES_S = 1.0
-"""Seconds after a change of holders for which no moves are made that are only improvements."""
+"""Seconds after a change of holders in which no switch is moved only to improve the assignment."""
 AWAY_S = 2.0
-"""Seconds beyond a lease in which a member may link to the leader again before its switches get other holders."""
+"""Seconds that are added to the duration of a lease. A member that has no link for longer loses its switches."""
 BACK_S = 2.0
-"""Seconds in which a restarted switch, which all members have lost, may connect to its holder again."""
+"""Seconds in which a restarted switch, which all members have lost, may connect to its holder again.
+
+Also the seconds after an outage of etcd in which a member counts as alive without a lease, if it reports."""
 TAKEN_S = 60.0
 """Shortest time in seconds between two assignments of a switch to the same holder, because it was taken."""
 SAME_S = 2 * LOOK_S
-"""Seconds within which all members report that they have lost a restarted switch."""
+"""Seconds for which a holder keeps a switch that it has lost while other members are still connected to it.
+
+If the switch has restarted, all members report within this time that they have lost it."""
 
 Reach = Mapping[Holder, SwitchesInReach]
 """Latest report of each member that is linked to the leader."""
@@ -59,9 +63,9 @@ class Assignments(Protocol):
 class Connections:
     """Connections of switches to members.
 
-    A holder whose connection or report is missing counts as connected for a while. ``away_s``: seconds in which a
-    holder that is alive must report again. ``late_s``: seconds without a reading of etcd after which even leases of
-    members that are alive may have ended. Pure; ``now`` is in monotonic seconds."""
+    A holder whose connection or report is missing counts as connected for a while. ``away_s``: seconds within which a
+    holder that is alive must report again. ``late_s``: a number of seconds; when etcd was not read for longer, leases
+    may have ended even of members that are alive. Pure; ``now`` is in monotonic seconds."""
 
     away_s: float
     late_s: float
@@ -72,10 +76,10 @@ class Connections:
     """Time at which each member with a lease was last linked; before its first link, the time of the first check."""
     _seen: dict[Dpid, float] = field(default_factory=dict)
     _stayed: dict[Dpid, frozenset[Holder]] = field(default_factory=dict)
-    """Members that have stayed connected to a switch since its holder lost it; none if the switch has restarted."""
+    """Members that have been connected to a switch ever since its holder lost it; empty if the switch has restarted."""
     _read_at: float = inf
     _late_at: float = -inf
-    """Time of the latest reading of etcd that followed a gap of more than ``late_s`` seconds."""
+    """Time of the latest reading of etcd that came more than ``late_s`` seconds after the previous reading."""
 
     def living(self, members: Collection[Holder], reach: Reach, read_at: float, now: float) -> frozenset[Holder]:
         """Return the members that count as alive: those with a lease and, after an outage of etcd, those that report.

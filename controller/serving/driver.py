@@ -99,7 +99,10 @@ class Driver:
             self.fail(error)
 
     def _execute(self, commands: Sequence[Command], now: float) -> None:
-        """Carry out the commands; a reply whose effect the status shows is sent after the status was published."""
+        """Carry out the commands.
+
+        Some replies tell a client about an effect that the status shows (``Reply.after_status``). They are sent after
+        the status was published."""
         to_switches: list[ToSwitches] = []
         shown: list[Reply] = []
         for command in commands:
@@ -154,7 +157,7 @@ class Driver:
                 assert_never(command)
 
     def _worked_out(self, question: object, answer: Future[object]) -> None:
-        """Put the answer of ``answers`` into the inbox; called by the thread of ``answers``."""
+        """Put the answer to a question into the inbox; called by the thread that worked out the answer."""
         why = answer.exception()
         self.inbox.put(WorkedOut(question, str(why) if why else answer.result()))
 

@@ -23,7 +23,7 @@ At the start of the controller, at most this many bytes at the end of the file a
 
 
 class EventFile:
-    """``EventLines`` in a file in ``directory``; None: nowhere."""
+    """Saved lines of events (``EventLines``), in a file in ``directory``. Without a directory, no line is saved."""
 
     pause_s = 0.0
 

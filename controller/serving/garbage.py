@@ -20,9 +20,9 @@ THRESHOLDS = (5_000, 60, 20)
 The first one is more than the number of objects that exist only for a moment. The second one takes effect only if there
 is no quiet moment for hours."""
 MANY = 12
-"""Largest number of first-generation collections after which ``Garbage.quiet`` collects new objects.
+"""Number of collections by the interpreter (``gc.get_count()[1]``) up to which ``Garbage.quiet`` collects new objects.
 
-With so few, the collection takes at most 40 ms."""
+Up to this number there are so few new objects that collecting them takes at most 40 ms."""
 
 
 @contextmanager

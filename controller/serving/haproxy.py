@@ -58,11 +58,15 @@ ERRORS = {
     503: AWAY,
     504: AWAY,
 }
-"""gRPC status and message for each HTTP status with which HAProxy itself answers. Its default error pages have a body,
-with which programs with grpcio 1.83 abort, or get the status UNKNOWN instead of UNAVAILABLE."""
+"""gRPC status and message that replace each HTTP error of HAProxy itself.
+
+HAProxy's default error pages have a body. Because of the body, programs with grpcio 1.83 abort, or get the status
+UNKNOWN instead of UNAVAILABLE."""
 RELOADED_S = 180
-"""Largest number of seconds for which connections from before a reload of HAProxy continue: longer than any call except
-watches. Their process counts clients separately from the new one, and uses the old certificates."""
+"""Largest number of seconds for which connections outlive a reload of HAProxy; longer than any call except watches.
+
+The old process of HAProxy serves these connections. It counts clients separately from the new process, and uses the old
+certificates."""
 
 
 def configuration(api: ApiConfig) -> str:

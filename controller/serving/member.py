@@ -1,12 +1,12 @@
 """Arrangement of a member, one of several controllers that share a state in etcd and divide the switches.
 
-The southbound has a process of its own (``southbound_process``), which continues when this member becomes the leader:
+The southbound has a process of its own (``southbound_process``), which continues when this member becomes the leader.
+Messages take these ways, in both directions:
 
-southbound ─▶ link to the leader                          while this member stands by southbounds of all members ─▶
-links ─▶ router ─▶ inbox    while it leads; and back
+    standing by:  southbound ─▶ link to the leader
+    leading:      southbounds of all members ─▶ links ─▶ router ─▶ inbox
 
-In: assignments in etcd. Out: commands to the southbound that is the holder of a switch; as leader, new assignments.
-"""
+In: assignments in etcd. Out: commands to the southbound that is the holder of a switch; as leader, new assignments."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class StoredAssignments(Assignments, Followed, AbstractContextManager["StoredAss
     """Function that a thread calls when etcd was restored from a snapshot, so that this process must start again."""
 
     def is_assigned(self, holder: Holder, dpid: Dpid, generation: int) -> bool:
-        """Return whether the member may have claimed the switch with this generation id, as far as is known here."""
+        """Return whether the member may have claimed the switch with this generation id.
+
+        The answer is based on the assignments that this process has read."""
 
 
 @dataclass(frozen=True)

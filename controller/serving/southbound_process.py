@@ -34,7 +34,7 @@ END_S = 5.0
 
 
 class Followed(Protocol):
-    """Switches of which this member is the holder, for ``Holding`` in the process.
+    """Source of the switches of which this member is the holder. The southbound's process uses them as its ``Holding``.
 
     ``changed``: called by a thread after each change."""
 

@@ -39,8 +39,8 @@ class Stopped(BaseException):
 def wait_for_turn(store: Store, check: Callable[[], None] = lambda: None) -> bool:
     """Return True when the state is claimed, or False when SIGTERM or SIGINT arrives first. For the main thread.
 
-    ``check``: raises ``InvalidInput`` if this controller could not use the saved state. It is called if the state could
-    not be read at first. Raises ``InvalidInput`` too for a state that cannot be written."""
+    ``check``: raises ``InvalidInput`` if this controller could not use the saved state. If the state cannot be read at
+    first, ``check`` is called once it can be read. Raises ``InvalidInput`` too for a state that cannot be written."""
     began = time.monotonic()
     try:
         with stop_signals(stop):
