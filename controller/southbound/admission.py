@@ -60,9 +60,15 @@ _STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
 class Mastership:
     """Claim of the master role for one switch.
 
-    ``state``: ``waiting`` while the controller may not claim the switch, ``asking`` until the switch has answered; then
-    ``master``, ``lost`` to a controller with a newer generation id, or ``unsupported`` by the switch. ``why``: reason
-    of the last two states. ``newer``: generation id of a switch that is ``lost``. ``may_claim``: see ``Holding``."""
+    ``state`` has one of these values:
+
+    - ``waiting``: the controller may not claim the switch yet.
+    - ``asking``: the switch has not answered a request yet.
+    - ``master``: the switch has confirmed the role.
+    - ``lost``: a controller with a newer generation id has claimed the switch. ``newer`` is this id.
+    - ``unsupported``: the switch does not support roles.
+
+    ``why``: reason of the states ``lost`` and ``unsupported``. ``may_claim``: see ``Holding``."""
 
     def __init__(self, connection: Connection, generation: int, may_claim: bool) -> None:
         self.state: Literal["waiting", "asking", "master", "lost", "unsupported"] = "asking"
@@ -112,9 +118,12 @@ class Mastership:
 class Standing:
     """Request for the role SLAVE, by a controller that is not the holder.
 
-    ``state``: ``asking`` until the switch has answered; then ``aside`` (the role is SLAVE), ``unsupported`` by the
-    switch, or ``waiting`` while the switch has no generation id or this controller is still its master. ``why``:
-    reason of the state ``unsupported``."""
+    ``state`` has one of these values:
+
+    - ``asking``: the switch has not answered a request yet.
+    - ``aside``: the switch has given this controller the role SLAVE.
+    - ``waiting``: the switch has no generation id yet, or this controller is still its master.
+    - ``unsupported``: the switch does not support roles; ``why`` is the reason."""
 
     def __init__(self, connection: Connection) -> None:
         self.state: Literal["waiting", "asking", "aside", "unsupported"] = "asking"
@@ -146,7 +155,9 @@ class Standing:
 
 
 class Loss:
-    """Request for the generation id of a switch that has refused a write. The answer is ``newer``."""
+    """Request for the generation id of a switch that has refused a write.
+
+    ``newer``: the id that the switch has answered."""
 
     def __init__(self, connection: Connection) -> None:
         self.state: Literal["asking", "known"] = "asking"
@@ -196,19 +207,20 @@ class _Dpid:
 class Admission:
     """Admission of all connections.
 
-    ``holding``: generation ids of all claims. ``patience_s``: seconds after which a connection without an answer to a
-    request ends. ``is_ahead``: returns whether a generation id is larger than any controller's.
+    ``holding``: generation ids of all claims. ``patience_s``: seconds after which a connection ends if the switch has
+    not answered a request. ``is_ahead``: returns whether a generation id is larger than any controller's.
 
     These functions are called with a connection:
 
     - ``admit``: the connection may be used from now on.
     - ``lost``: the switch's master is another controller. The second argument is whether the switch has refused a claim
-      or a write of this controller. Called again if the switch's generation id ``is_ahead``.
+      or a write of this controller. The function is called a second time if ``is_ahead`` is true for the switch's
+      generation id.
     - ``paused``: the connection was admitted, and its switch is being claimed anew. Another holder may have written
       meanwhile, so nothing may be written until ``admit`` or ``lost`` is called.
     - ``released``: the connection was admitted or lost, and this controller is no longer the holder.
 
-    All these connections stay open."""
+    Connections stay open after all of these calls."""
 
     def __init__(
         self,
@@ -363,9 +375,10 @@ class Admission:
             entry.late_at, entry.ends_at = now + LOOK_AGAIN_S, now + self._patience_s
 
     def _may_claim(self, entry: _Dpid) -> bool:
-        """Return whether the entry's generation id is certain.
+        """Return whether this controller is certain that it may claim the switch with the entry's generation id.
 
-        The id is compared last, because another thread may change it."""
+        The id is compared after the call of ``Holding.may_claim``, because another thread may change it during the
+        call."""
         dpid = Dpid(entry.holder.id)
         return self._holding.may_claim(dpid, entry.since) and self._holding.generation(dpid) == entry.generation
 

@@ -78,7 +78,7 @@ USUALLY_SILENT = 1.5
 """Longest silence of a reachable switch, as a multiple of the time between polls or between echo requests."""
 REPORT_S = 1.0
 FLOODING = 0.5
-"""Fraction of the time for which reading from a switch is paused, above which the switch counts as flooding."""
+"""Largest fraction of the time for which reading from a switch is paused before the switch counts as flooding."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,10 +53,10 @@ MAX_UNSENT = 8 * 1024 * 1024
 TURN_S = 0.003
 """Seconds of processing for one connection after which other greenlets may run."""
 SHARE = 0.25
-"""Largest share of the hub's time for one peer's unsolicited messages, and small parts of replies.
+"""Largest share of the hub's time that the messages of one peer may use if the controller did not request them.
 
-A peer that uses more is not read for a while. Small parts are included, because a reply in many small parts may never
-end."""
+When a peer uses more, reading from it pauses for a while. Small parts of replies count too, because a reply in many
+small parts may never end."""
 LOOK_AGAIN_S = 0.02
 MAX_KINDS = 20
 """Largest number of kinds of ignored messages in a log line, because a switch can send any number of kinds."""
@@ -243,7 +243,9 @@ class Connection:
         self._held_s += time.monotonic() - began
 
     def take_held_s(self) -> float:
-        """Return the seconds since the last call for which reading was paused, because the peer had sent too much."""
+        """Return for how many seconds reading was paused since the last call.
+
+        Reading pauses when the peer has sent too much."""
         held_s, self._held_s = self._held_s, 0.0
         return held_s
 

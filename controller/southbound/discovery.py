@@ -24,7 +24,9 @@ from controller.fabric.topology import Dpid, Port, PortRef
 from controller.southbound.ethernet_frames import ProbeFrames
 
 MAX_STEP_S = 0.25
-"""Largest time in seconds between two ticks that counts as listening time. After a longer one, the hub was stalled."""
+"""Largest number of seconds between two ticks that counts as listening time.
+
+If more time passes, the hub was stalled, and the time beyond this number does not count."""
 FIRST_GAP_S = 0.25
 """Seconds between the first two probes of a port, if there are few ports.
 
@@ -438,7 +440,8 @@ class Discovery:
     def heard_elsewhere(self, report: ProbesHeard) -> list[LinkLost | LinkSeen]:
         """Return the changes that follow from probes of this southbound's switches that others have reported.
 
-        Another southbound received the probes, or this one did and did not recognise them."""
+        Another southbound received these probes. Or this southbound received them, and took them for probes of another
+        one."""
         changes: list[LinkLost | LinkSeen] = []
         for dpid in {*report.alive, *(probe.dst.dpid for probe in report.probes)} - self._alive.keys():
             self._record_message(dpid, self._alive_elsewhere)

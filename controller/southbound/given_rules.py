@@ -34,7 +34,9 @@ ENTRY_BYTES = 256
 GROUP_BYTES, BUCKET_BYTES = 16, 64
 """Bytes allowed per group, and per bucket of a group: twice their sizes."""
 BYTES_PER_PORT = {ofp.OFPMP_PORT_STATS: 112, ofp.OFPMP_METER: 64, ofp.OFPMP_METER_CONFIG: 32}
-"""Bytes allowed per port of the switch, by kind of reply: the size of an entry. A port has at most one meter."""
+"""Bytes allowed per port of the switch, by kind of reply.
+
+A reply has one entry of this size per port, or per meter. A port has at most one meter."""
 MORE_BYTES = 1 << 18
 """Largest number of bytes by which a reply may exceed the expected size: about 2,000 flow entries.
 
@@ -43,9 +45,9 @@ ROOM_BYTES = 1 << 12
 MOST_BEYOND = 1 << 21
 """Largest number of unexpected bytes in the latest replies of all switches together.
 
-The unexpected bytes of a reply are those beyond its expected size and ``ROOM_BYTES`` more.
-
-Decoded entries take ten times as many bytes, and thousands of switches may send endless replies."""
+The unexpected bytes of a reply are those beyond its expected size. They count if they are more than ``ROOM_BYTES``. The
+limit protects memory: decoded entries take ten times as many bytes, and thousands of switches may send endless
+replies."""
 MOST_LEFT = 4096
 """Largest number of disconnected switches for which the size of their rules is remembered; those with the most flow
 entries are kept."""
@@ -164,7 +166,8 @@ class GivenRules:
         """Return whether to decode a part of a reply. A part that is too large for the known rules is skipped.
 
         ``kind``: OFPMP_*. Only kinds with an entry per rule or per port are limited. ``size``: bytes of this kind in
-        the reply, up to the end of this part. Replies with flow entries have only those of the controller."""
+        the reply, up to the end of this part. Flow entries in the reply must be the controller's own; for others see
+        ``takes_foreign``."""
         expected = None if size <= ROOM_BYTES else self._expected(dpid, kind)
         beyond = 0 if expected is None else size - expected
         others = self._all_beyond - self._beyond.get((dpid, kind), 0)

@@ -28,11 +28,12 @@ class Holding(Protocol):
         """Return the generation id for the claim of a switch; None if this process is not its holder."""
 
     def may_claim(self, dpid: Dpid, since: float) -> bool:
-        """Return whether the generation id, which ``generation`` returns after this call, is certain.
+        """Return whether it is certain that this process is the holder of the switch.
 
-        It is certain if no process had a larger id for the switch at some moment after ``since``. ``since``: monotonic
-        seconds at which the switch connected. This matters because a switch that has restarted would also accept an
-        older id. After the result False, the process tries to become certain, and the caller must ask again."""
+        It is certain if, at some moment after ``since``, no process had a larger generation id for the switch than the
+        id that ``generation`` returns after this call. ``since``: monotonic seconds at which the switch connected.
+        Without certainty the switch must not be claimed, because a switch that has restarted would also accept an older
+        id. After the result False, the process tries to become certain, and the caller must ask again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,9 +97,10 @@ class Limits:
 
 
 MOST_WAITING = 100
-"""Largest number of messages of one connection that wait for the control loop. With more, the peer is not read."""
+"""Largest number of messages of one connection that wait for the control loop. If more wait, reading from the peer
+pauses."""
 MOST_OF_MANY = 2
-"""The same number while more than ``MOST_IN_ALL`` messages of all connections together wait."""
+"""Limit that replaces ``MOST_WAITING`` while more than ``MOST_IN_ALL`` messages of all connections together wait."""
 MOST_IN_ALL = 1000
 
 
@@ -149,7 +150,7 @@ AT_ONCE = 256
 """Largest number of port changes of one switch that are passed on per ``PERIOD_S``. Most switches have fewer ports."""
 PERIOD_S = 1.0
 LASTING = 1
-"""Largest number of consecutive periods with delayed changes. A switch with more is flooding."""
+"""Largest number of consecutive periods in which changes of a switch are delayed before it counts as flooding."""
 
 
 @dataclass(slots=True, eq=False)

@@ -29,8 +29,8 @@ from controller.southbound.multipart import Gathered, Requests
 from controller.tables.rules import Bucket, GroupRule, RuleMod, ecmp_group_id
 
 BEFORE_S = 60.0
-"""Seconds before the break of the link to the control loop. Ports that changed in this time are examined too,
-because the control loop may not have reacted to them."""
+"""Seconds before the link to the control loop broke. Ports that changed in these seconds are examined too, because the
+control loop may not have reacted to the changes."""
 READ_S = 2.0
 """Seconds after which the groups of a switch that has not answered are requested again."""
 MOST_BYTES = 1 << 22

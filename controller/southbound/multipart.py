@@ -22,7 +22,9 @@ MAX_BYTES = 1 << 24
 """Largest number of bytes in all parts of a reply together: more than a hundred thousand flow entries."""
 
 PART_BYTES = 256
-"""Number of bytes that a smaller part of a reply counts as. Honest switches fill the parts of long replies."""
+"""Smallest number of bytes that a part of a reply counts as, even if the part is smaller.
+
+Otherwise a reply in many small parts would seem short. Honest switches fill the parts of long replies."""
 
 READERS: Mapping[int, Callable[[bytes], Any]] = {
     ofp.OFPMP_FLOW: decode.flow_stats,
