@@ -257,8 +257,7 @@ class Derived:
             lambda found, published: {} if published else found,
             lambda: (self.without_path(), self.published_without_path()),
         )
-        """Flows without a path by job: their number while parts may still appear after the controller's start; then
-        empty."""
+        """Number of flows without a path, by job, as long as parts may still appear after the start; later empty."""
         self.job_statuses = Row(
             JobStatuses(),
             lambda: (
