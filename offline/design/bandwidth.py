@@ -42,7 +42,10 @@ _TOLERANCE = 1e-11
 _PRECISION = 1e-9
 """Relative gap at or below which a design is accepted; above it the programme is scaled and solved again."""
 _ENOUGH = 1e-3
-"""Largest relative amount by which the solver's own price of the total may exceed the smallest sufficient price."""
+"""Tolerance, relative, for the solver's own price of the total.
+
+The smallest price that proves the bound is computed as well. It replaces the solver's price only if that one is larger
+by more than this."""
 _MOST_SCALINGS = 6
 """Largest number of times that one question is solved; the previous bandwidths scale the variables each time."""
 _SMALLEST_UNIT = 1e-3
@@ -83,9 +86,9 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
 def _least_prices(design: Design, question: Question, least: Floats, most: Floats) -> Design:
     """Return the design with smaller prices (the dual variables in ``Proof``) if they still prove the bound.
 
-    The price of a limit that is not reached becomes 0. The price of the total becomes the largest net worth of one
-    more Gbit/s in any dimension: the decrease of the time minus the other prices. The solver's own prices have
-    rounding errors, or are one of many valid choices."""
+    The solver's own prices have rounding errors, or are one of many valid choices. Two kinds of prices are changed. The
+    price of a limit that is not reached becomes 0. The price of the total becomes the benefit of one more Gbit/s in the
+    dimension where it helps most. The benefit is the decrease of the time minus the other prices of this Gbit/s."""
     limits, gbps, proof = question.limits, np.array(design.gbps), design.proof
     cost, used = np.array(limits.cost), math.fsum(design.gbps)
     budget_s = 0.0 if limits.budget is None or design.cost < limits.budget * (1 - KEPT) else proof.budget_s
@@ -133,10 +136,10 @@ def _better(one: Design | None, other: Design) -> Design:
 
 
 def _moved_into_limits(gbps: Floats, question: Question, least: Floats, most: Floats, exactly: bool) -> Floats:
-    """Return the bandwidths moved back into the limits, which a solver exceeds by rounding errors.
+    """Return bandwidths within the limits, close to ``gbps``. A solver exceeds the limits by rounding errors.
 
-    Each bandwidth is reduced in proportion to its distance from its minimum. With relations all bandwidths are
-    scaled by one factor instead, which keeps the ratios between dimensions."""
+    If the total is exceeded, each bandwidth is reduced in proportion to its distance from its minimum. If the question
+    has relations between dimensions, all bandwidths are scaled by one factor instead, so that their ratios stay."""
     limits, gbps = question.limits, np.clip(gbps, least, most)
     over = float(gbps.sum()) - (limits.total or np.inf)
     if limits.relations and limits.total and (over > 0 or exactly):
@@ -242,10 +245,11 @@ def _solve(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> _
 
 
 class _Programme:
-    """Rows of ``matrix @ (x, u, t) <= right``, followed by the cones.
+    """Programme for the solver: rows of ``matrix @ (x, u, t) <= right``, and then the cones.
 
-    A bandwidth is ``least`` + ``step`` * x, and u >= ``units`` / bandwidth, so that all variables are about 1. Methods
-    add rows. They return the indices of the rows, or a function that reads the price of the limit."""
+    The variables are scaled so that all are about 1: a bandwidth is ``least`` + ``step`` * x, and u >= ``units`` /
+    bandwidth. Each method adds rows. It returns the indices of its rows, or a function that reads the price of its
+    limit from the solution."""
 
     def __init__(self, units: Floats, least: Floats, dims: Ints, terms: int) -> None:
         self._units, self._least = units, least

@@ -42,9 +42,10 @@ def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
 
 
 def _beyond_sums(question: Question, least: Floats, most: Floats, exactly: bool) -> Iterator[FieldProblem]:
-    """Yield the problems with total and budget: they are too small, or the total cannot be used up.
+    """Yield the contradictions between total, budget and the limits of single bandwidths.
 
-    ``most``: upper limits of the bandwidths, without the effect of the budget."""
+    The total or the budget may be less than the smallest bandwidths need, or the total more than all bandwidths can use
+    up. ``most``: upper limits of the bandwidths, not reduced by the budget."""
     limits, needed = question.limits, float(least.sum())
     if limits.total is not None and needed > limits.total:
         message = f"must be at least what the dimensions need, {needed:.10g} (given: {limits.total:.10g})"
@@ -85,9 +86,9 @@ def cheapest(question: Question, least: Floats, most: Floats) -> Floats:
 
 
 def cheapest_more(question: Question) -> float | None:
-    """Return the increase of the least cost per Gbit/s that is added to the total, if the whole total is used.
+    """Return the additional cost of one more Gbit/s in the total, for the cheapest bandwidths that use up the total.
 
-    Return None when nothing can be added: the total is already the most that the dimensions may have."""
+    Returns None when the total cannot grow, because it is already the most that the dimensions may have."""
     limits = replace(question.limits, budget=None)
     least = np.array(limits.least)
     most = np.where(question.loaded, limits.most, least)  # not limited by the present total

@@ -209,9 +209,10 @@ def _bytes_by_phase(spec: JobSpec, shape: Shape) -> dict[int, tuple[float, ...]]
 def _add(loads: Loads, collective: Collective, ranks: Ints, shape: Shape) -> None:
     """Add a collective of one group to the loads of its phase.
 
-    A group is usually a block of NPUs: its ranks have all combinations of some places in each dimension. A group of
-    another form runs the algorithm over all of its ranks at once, as on a network of one dimension. So does every
-    pipeline, because the order of its ranks matters."""
+    The ranks of a group usually form a block of NPUs: some places in each dimension, with an NPU at every combination
+    of them. A collective of a block runs dimension by dimension. A group of another form runs the algorithm over all of
+    its ranks at once, as on a network of one dimension. So does every pipeline, because the order of its ranks
+    matters."""
     places = [np.unique(at) for at in shape.coordinates(ranks)]
     spans = [len(at) for at in places]
     algorithm, size = collective.algorithm, collective.bytes_per_iteration

@@ -1,8 +1,8 @@
 """Load of each dimension of a network in one phase, from collectives and transfers. Pure.
 
-The input is the shape, collectives with their ranks, and transfers between NPUs. The result is the bytes of each
-dimension, to be divided by an NPU's bandwidth. These are the bytes on the most loaded link of any NPU times the NPU's
-number of links.
+The input is the shape, collectives with their ranks, and transfers between NPUs. The result is the load of each
+dimension in bytes: the bytes on the most loaded link of any NPU times the NPU's number of links. The load divided by an
+NPU's bandwidth is the time.
 
 A collective runs through the dimensions one after the other, each time with the remaining part of the vector. It uses
 all links of an NPU equally. The formulas are those of Won et al., "LIBRA", ISPASS 2024, arXiv 2109.11762, section III,
@@ -14,11 +14,14 @@ of the vector, an NPU sends:
   floor(n^2/4)/n links in all. For the next dimension m bytes are left;
 - broadcast: m, since each NPU passes on the whole vector.
 
-A group may have only k of the n places of a dimension. With direct links it can use only the links between its places.
-Its load is therefore (n-1)/(k-1) times as large, and adds up only with other traffic on the same links. In a ring its
-bytes go all the way round, over the links of all NPUs there. If its places are adjacent and at most half of the ring,
-the bytes may instead turn back at the first and the last place. A link then carries twice the bytes. In a phase, either
-all groups that can turn back do so, or none of them does: the choice with the smaller load counts.
+A group may have only k of the n places of a dimension. What this means depends on the kind of the dimension.
+
+- Direct links: the group can use only the k-1 links between its places, out of n-1 links of each NPU. The load is
+  therefore (n-1)/(k-1) times as large. It adds up only with other traffic on the same links, because other groups may
+  use the other links.
+- Ring: the bytes go all the way round, over the links of all NPUs there. If the places are adjacent and at most half of
+  the ring, the bytes may instead turn back at the first and the last place. A link then carries twice the bytes. In a
+  phase, either all groups that can turn back do so, or none of them does: the choice with the smaller load counts.
 
 A transfer changes its coordinates dimension by dimension. In a ring it takes the shorter direction (half each way in a
 tie). With direct links it takes the link between the two places.
@@ -94,10 +97,10 @@ class Loads:
                 self._alike[d, npus] += size
 
     def add_everywhere(self, sent: Sequence[float], places: Sequence[Ints], beside: Sequence[float]) -> None:
-        """Add a collective that the group of NPU 0 and all groups of the same form run.
+        """Add a collective that is run by the group of NPU 0, and by all other groups of the same form.
 
-        - ``sent``, ``places``: as in ``add_collective``, of the group of NPU 0.
-        - ``beside``: for each dimension, the number of groups of this collective that share a line of NPUs.
+        - ``sent``, ``places``: as in ``add_collective``, for the group of NPU 0.
+        - ``beside``: number of these groups that share one line of NPUs, by dimension.
 
         On direct links the collective is added to NPU 0 alone, which represents all NPUs. No other NPU may therefore
         have transfers on the links within its own group."""
@@ -111,9 +114,9 @@ class Loads:
                 links.add_part(np.zeros(1, int), places[d], size)
 
     def _is_part(self, d: int, places: Ints) -> bool:
-        """Return whether a group with these places of dimension ``d`` uses only some of the links of the dimension.
+        """Return whether a group at these places of dimension ``d`` leaves some links of its NPUs unused.
 
-        An NPU has only one link to a switch, so all groups use all links to switches."""
+        With a switch, no group does: an NPU has only one link, to the switch."""
         dimension = self._links[d].dimension
         return dimension.kind is not Kind.SWITCH and 1 < len(places) < dimension.size
 
@@ -178,7 +181,9 @@ class _SwitchLinks(_Links):
 
 
 class _DirectLinks(_Links):
-    """Direct links, each identified by its NPU and the coordinate of the other NPU. Few of them carry anything."""
+    """Direct links, each identified by its NPU and the coordinate of the other NPU.
+
+    Only links with traffic are stored, because most links have none."""
 
     def __init__(self, dimension: Dimension, stride: int, npus: int) -> None:
         super().__init__(dimension, stride, npus)
@@ -221,9 +226,10 @@ class _RingLinks(_Links):
         super().__init__(dimension, stride, npus)
         self._begins = np.zeros((2, npus // (dimension.size * stride), dimension.size, stride))
         self._round = np.zeros((2, *self._begins.shape[1:]))
-        """Bytes on all links of an NPU from groups that have a part of the ring.
+        """Bytes that go all the way round, on the links of each NPU, from groups with only a part of the ring.
 
-        [0]: all such groups. [1]: groups that cannot turn back."""
+        [0]: no group turns back, so these are the bytes of all such groups. [1]: every group that can turn back does
+        so, so these are the bytes of the others."""
         self._turned = np.zeros_like(self._begins)
         """Bytes on one link from groups that turn back."""
 

@@ -43,7 +43,7 @@ _PARTS_OF = {
     "data": (Part.EXPERT, Part.DATA),
     "expert-data": (Part.DATA,),
 }
-"""Parts in which the ranks of a group differ, by the kind of the group (``models.sent``).
+"""Parts that a group extends over, by the kind of the group (``models.sent``): its ranks differ in these parts only.
 
 Groups of the kinds "pipeline" and "embedding" are not listed: their ranks differ in the stage, and their traffic is
 transfers between NPUs."""
@@ -153,7 +153,9 @@ def _phases(
 
 
 def _block(parts: Sequence[Part], order: Sequence[Part], spans: Mapping[Part, tuple[int, ...]]) -> list[Ints]:
-    """Return by dimension the places, ascending, of NPU 0's group whose ranks differ in ``parts``."""
+    """Return the places of a group in each dimension, in ascending order.
+
+    The group is that of NPU 0: all ranks that differ from NPU 0 only in ``parts``."""
     places = []
     for d in range(len(spans[Part.TENSOR])):
         taken, stride = np.zeros(1, int), 1
@@ -166,7 +168,9 @@ def _block(parts: Sequence[Part], order: Sequence[Part], spans: Mapping[Part, tu
 
 
 def _stages(order: Sequence[Part], sizes: Mapping[Part, int]) -> Ints:
-    """Return the NPUs of each stage, shape (stages, ranks); ranks of one column differ in the stage only."""
+    """Return the NPUs of each pipeline stage, shape (stages, ranks).
+
+    A column has the same rank of every stage."""
     others = prod(size for part, size in sizes.items() if part is not Part.PIPELINE)
     if Part.PIPELINE not in order:
         return np.arange(others)[None, :]

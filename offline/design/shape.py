@@ -69,7 +69,9 @@ Sum = Annotated[Number, Field(ge=-MOST_GBPS, le=MOST_GBPS, allow_inf_nan=False)]
 
 
 class Related(Frozen):
-    """Limit of a weighted sum of bandwidths: ``factors``, by name of the dimension, times Gbit/s of an NPU."""
+    """Limits ``min_gbps`` and ``max_gbps`` of a weighted sum of bandwidths.
+
+    The sum is over the dimensions in ``factors``: factor times the bandwidth of an NPU in Gbit/s."""
 
     factors: dict[str, Factor] = Field(min_length=1)
     min_gbps: Sum | None = None

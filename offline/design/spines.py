@@ -5,10 +5,11 @@ the least slowdown of the all-reduces that any routing can reach (the planner's 
 fabric for which the planner's own routes reach a goal with every failure. ``spines_report`` has the result as plain
 data (docs/reference/json-output.md), ``exported`` as a graph, and a workload with the host numbers of that graph.
 
-Failures that differ only by symmetry are tried once. Each position of an aggregation switch in its pod has one group of
-cores. Exchanging positions changes nothing, so a way to fail is a multiset of the failures of each position. At one
-position either some pods lose their aggregation switch, or some cores of the group fail. The cores of a group are
-interchangeable, so only their number matters.
+Failures that differ only by symmetry are tried once. In a fat-tree, a position is the place of an aggregation switch in
+its pod. The aggregation switches at one position, one in each pod, share one group of cores. At each position either
+some pods lose their aggregation switch, or some cores of the group fail. The cores of a group are interchangeable, so
+only the number of failed ones matters. Positions are interchangeable too: failures X at one position and Y at another
+are the same as Y and X. A way to fail is thus a multiset with one element per position.
 """
 
 from __future__ import annotations
@@ -57,10 +58,12 @@ def _ways_of_remaining(
 ) -> Iterator[tuple[Members, ...]]:
     """Yield the ways in which ``failed`` members of the remaining positions can fail.
 
-    ``last``: failed members of the previous position; None for the first position. No position has more failures than
-    ``largest``. A position with as many failures as the previous one has the same failed members or later ones, so that
-    each multiset appears once. Ways with few failures per position are first, since failures at many positions are most
-    likely to cut off a pod."""
+    ``last``: failed members of the previous position; None for the first position. ``largest``: largest number of
+    failures at one position.
+
+    Each multiset appears once, because positions are sorted: a position has at most as many failures as the previous
+    one. If it has equally many, its failed members are the same or later ones. The first ways have few failures per
+    position, since failures at many positions are most likely to cut off a pod."""
     if not failed:
         yield ((),) * positions
         return
@@ -262,10 +265,11 @@ def _relative_iteration_time(bounds: Bounds, jobs: Sequence[WorkloadJob]) -> flo
 def smallest(
     family: Family, jobs: Sequence[WorkloadJob], found: Iterable[Choice], failed: int, goal: float, limits: PlanLimits
 ) -> tuple[Choice, Plan] | None:
-    """Return the first choice whose planned routes reach the goal, and its plan with the largest slowdown.
+    """Return the first choice whose planned routes reach the goal with all failures, and one of its plans.
 
-    A choice has one plan for each way to fail. ``goal`` is the largest allowed slowdown of any job with any failures.
-    Choices whose bound is above the goal are not planned. Raises ``SignalboxError`` when the planner has no answer."""
+    A choice has one plan for each way to fail; the one with the largest slowdown is returned. ``goal`` is the largest
+    allowed slowdown of any job with any failures. Choices whose bound is above the goal are not planned. Returns None
+    when no choice reaches the goal. Raises ``SignalboxError`` when the planner has no answer."""
     for each in found:
         if each.failed <= goal * REACHED and (made := _planned(family, jobs, each, failed, goal, limits)):
             return each, max(made, key=lambda plan: plan.max_slowdown)

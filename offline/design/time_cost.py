@@ -1,15 +1,16 @@
 """Bandwidths of a given total with the least time x cost, and a lower bound for all others.
 
-The input is a ``Question`` whose limits have a total, all of which is used; the result is a ``Tradeoff``. Time is
-convex in the bandwidths, but its product with cost is not. The search is therefore over the cost c. Let phi(c) be the
-least time at a cost of at most c; one programme of ``bandwidth`` computes it. phi is convex and decreasing, and the
-prices of each solution give a line below phi. On an interval between two costs c * line(c) is concave, so the bound is
-least at an end or where two lines cross. The next programme is solved there, until no cost can improve the product by
-more than ``_PRECISION``.
+The input is a ``Question`` whose limits have a total, all of which is used; the result is a ``Tradeoff``.
+
+Time is convex in the bandwidths, but its product with cost is not. The search is therefore over the cost c. Let phi(c)
+be the least time at a cost of at most c; one programme of ``bandwidth`` computes it. phi is convex and decreasing, and
+the prices of each solution give a line below phi. The product c * line(c) is thus a lower bound of time x cost. Between
+two costs it is concave, so its minimum is at an end or where two lines cross. The next programme is solved there, until
+no cost can improve the product by more than ``_PRECISION``.
 
 A geometric programme answers the same question if all limits are upper limits and no term has a floor. It does not
-apply to a total that must be used up. If terms have floors and all limits are upper limits, the product is least
-without any network.
+apply here, where the total must be used up. With only upper limits and with floors, the product would be least with
+bandwidths of almost 0, that is, without any network.
 """
 
 from __future__ import annotations
@@ -111,10 +112,11 @@ def _worth_of_total(question: Question, best: Design) -> float | None:
 
 
 def _proof_at(best: Design, lines: Sequence[_Line]) -> Proof:
-    """Return the proof in which the price of the budget is time / cost, at which time x cost is stationary.
+    """Return the proof for a price of the budget of time / cost. At this price time x cost is stationary.
 
-    The result is a mixture of the proofs at two neighbouring costs. Where all prices are below time / cost, it is the
-    first proof; where all are above, the last."""
+    Each line has a proof with its own price. If the price is between those of two neighbouring lines, the result is a
+    mixture of their proofs. If it is above the prices of all lines, the result is the first proof; if it is below, the
+    last."""
     price = best.time_s / best.cost
     for one, other in pairwise(line.proof for line in lines):
         if one.budget_s >= price > other.budget_s:

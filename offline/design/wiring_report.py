@@ -167,5 +167,5 @@ def _finite(value: float) -> float | None:
 
 
 def alternative(found: Mapping[str, Any]) -> str:
-    """Return a phrase for the alternative to the wiring, which is one switch for all servers."""
+    """Return the text that describes the alternative to a wiring: one switch for all servers, with its rate."""
     return f"one switch with {found['alternative_gbps']:g} Gbit/s per server"
