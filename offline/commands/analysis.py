@@ -65,10 +65,11 @@ def what_if(
     time_limit: TimeLimit = None,
     within: Within = WITHIN_S,
 ) -> None:
-    """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
+    """Compute the slowdown after each single failure of a spine or cable: under ECMP, with the plan, and its bound.
 
-    With NAMEs: compute the effect of one failure, or one drain, of all named components. Without --workload and --jobs
-    the running controller answers. Exit status 3: some flows have no path even before a failure."""
+    The worst failure comes first. With NAMEs: compute the effect of one failure, or one drain, of all named components.
+    Without --workload and --jobs the running controller answers. Exit status 3: some flows have no path even before a
+    failure."""
     options: FabricOptions | None = ctx.obj
     if names and (fail or options):
         other = "--fail" if fail else "--workload or --jobs; name failures with --fail-spines and --fail-links"

@@ -198,7 +198,9 @@ def _rates(text: str) -> list[float]:
 
 
 def _refuse_too_many(family: Family, tried: range, rates: int, failures: int) -> None:
-    """Raise ``typer.BadParameter`` when there are too many cases to try; the message has the largest possible value."""
+    """Raise ``typer.BadParameter`` when there are too many cases to try.
+
+    The message has the largest number of failures, or of spines, that can be tried."""
     from offline.design.spines import possible
 
     if possible(family, tried, rates, failures):

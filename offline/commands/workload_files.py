@@ -254,7 +254,9 @@ def generate_workload(
 
 
 def _plan_report(scheme: str, known: Scenario, problem: Problem, plan: Plan) -> dict[str, Any]:
-    """Return a plan as plain data; ``ecmp_slowdown`` is None when the plan has no ECMP draws."""
+    """Return a plan as plain data.
+
+    ``ecmp_slowdown`` is None when the plan has no slowdowns under ECMP to compare with."""
     slowdowns = {job: _rounded(slowdown) for job, slowdown in plan.job_slowdown.items()}
     unrouted = set(plan.unrouted)
     stopped = [flow for flow in problem.flows if flow.id in unrouted and not flow.id.subflow]
@@ -367,7 +369,8 @@ def _job_slowdowns(slowdown: Mapping[str, float], without_path: Mapping[str, int
 
     - ``slowdown``: slowdown by job; a job without a path has none.
     - ``without_path``: number of flows without a path, by job.
-    - ``if_paced``: slowdowns hold only for senders that pace their subflows. The efficiency is then unknown."""
+    - ``if_paced``: True if the slowdowns hold only for senders that pace their subflows. The efficiency of other
+      senders is unknown, so the table then has no efficiency."""
     columns: dict[str, Callable[[str], str]] = {
         "slowdown": lambda job: f"{slowdown[job]:.4g}" if job in slowdown else "–"
     }

@@ -1,7 +1,7 @@
-"""The planner's input without a network: fabrics and jobs from files or numbers instead of switches and gRPC.
+"""The planner's input without a network: fabrics and jobs from files or sizes instead of switches and gRPC.
 
 - ``topologies``: every topology, described once for planner, emulation and tests.
-- ``fabrics``: a ``Fabric`` from a topology.
-- ``scenario``, ``fabric_options``: from the options of a command to the input of the planner.
+- ``fabrics``: makes a ``Fabric`` from a topology.
+- ``fabric_options``, ``scenario``: the options of a command, and the planner's input made from them.
 - ``graph_file``, ``workloads``, ``generator``: fabrics and workloads from files, and generated workloads.
 """

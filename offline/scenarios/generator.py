@@ -120,7 +120,10 @@ class _Places:
 
 
 def _ring_sizes(rings: Sequence[int], wanted: int, hosts: int) -> list[int]:
-    """Return the ring size of each job: ``wanted``, halved until all later jobs can have rings of two hosts."""
+    """Return the size of the rings of each job.
+
+    The size is ``wanted`` if the hosts suffice. Otherwise it is halved until at least rings of two hosts fit for all
+    later jobs. ``rings``: number of rings of each job. Raises ``InvalidInput`` if rings of two hosts do not fit."""
     least = 2 * sum(rings)
     if least > hosts:
         message = f"the jobs need at least {least} hosts, the fabric has {hosts}; fewer jobs or rings would fit"

@@ -1,7 +1,7 @@
-"""Jobs of a plan on paper that are announced as to a controller: by files of job specs.
+"""Jobs of an offline plan that are described by files of job specs, as they are announced to a controller.
 
-The file format, its errors, and the rules by which jobs are accepted together are those of the controller. A plan on
-paper has no limit on the number of jobs, and must know all hosts and what each job sends.
+The file format, its errors, and the rules by which jobs are accepted together are those of the controller. Unlike a
+controller, an offline plan has no limit on the number of jobs, and must know all hosts and what each job sends.
 """
 
 from __future__ import annotations
@@ -71,5 +71,5 @@ def _taken(job: WorkloadJob, other: WorkloadJob) -> Iterator[FieldProblem]:
 
 
 def _compute_s(spec: JobSpec) -> float:
-    """Return the seconds of computing that overlap with no phase, of the first parallelization."""
+    """Return the seconds of computing during which no phase runs, for the first parallelization of the spec."""
     return sum(of.seconds for way in spec.parallelizations[:1] for of in way.compute if of.phase is None)

@@ -97,9 +97,10 @@ class StretchedPaths(CandidatePaths):
         return ahead
 
     def _walks(self, towards: Towards, here: Dpid, dst: Dpid, left: int, before: Switches) -> Iterator[Path]:
-        """Yield the paths of exactly ``left`` links, lazily, taking the links at each switch in turn.
+        """Yield the paths of exactly ``left`` links from ``here`` to ``dst``, computed one at a time.
 
-        ``before``: switches that the path has already visited."""
+        Successive paths begin with different links where possible. ``before``: switches that the path has already
+        visited."""
         if here == dst:
             if not left:
                 yield ()

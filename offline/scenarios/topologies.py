@@ -65,7 +65,9 @@ class Host(NamedTuple):
 
 
 class Circuit(NamedTuple):
-    """Circuit from ``src`` to ``dst``, one way. ``port`` is at both ends the port that leads to the optical switch."""
+    """Circuit from ``src`` to ``dst``, in one direction.
+
+    ``port``: number of the port to the optical switch; it is the same on both switches."""
 
     src: str
     dst: str
@@ -94,7 +96,9 @@ class Scheme(NamedTuple):
     first: int
     """Number of the first switch of a tier, of the first leaf's prefix, and of the first parallel cable."""
     tier_dpids: int | None
-    """Distance between the first dpids of two tiers; None for consecutive dpids. Dpids start at 1."""
+    """Difference between the first dpids of two successive tiers; None if dpids are consecutive over all tiers.
+
+    Dpids start at 1."""
     hosts_first: bool
     """True if a leaf's first ports lead to its hosts, False if they are its uplinks."""
 

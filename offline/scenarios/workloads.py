@@ -64,8 +64,9 @@ class WorkloadJob:
     Rings of one part run at once, and parts run one after the other. An all-to-all, and any other traffic without
     rings, is modelled as a ring of one step in a part of its own."""
     owner: str = ""
-    """Id of the job if it reports its connections, else empty. It then counts as having ``max_subflows`` connections
-    on each pair."""
+    """Id of the job if it reports its connections, otherwise empty.
+
+    A job that reports its connections is treated as having ``max_subflows`` connections on each pair."""
 
     @cached_property
     def dividing(self) -> Dividing:
@@ -109,7 +110,7 @@ _MOST_PROBLEMS = 20
 
 
 class Line(NamedTuple):
-    """Line of a file, with the names of its header. Times are in nanoseconds."""
+    """Line of a workload file. The fields have the names of the file's header. Times are in nanoseconds."""
 
     src: int
     dst: int

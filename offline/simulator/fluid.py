@@ -46,9 +46,9 @@ def _fill(capacity_bps: Floats, links: Ints, parts: Floats, weights: Floats) -> 
     The algorithm is that of Bertsekas and Gallager, "Data Networks", section 6.5.2. ``links``, ``parts``: shape
     (connections, hops). The last link has infinite capacity and fills up short rows.
 
-    A link is the bottleneck of all its connections if none of them finds a smaller share elsewhere. Rates that are
-    fixed later can only raise the shares of the other links. Each round therefore fixes the rates at every such link,
-    not only at the one with the smallest share."""
+    A round fixes the rates of all connections of certain links. A link qualifies if its share is the smallest that any
+    of its connections has on its path. Such a link is the bottleneck of all its connections. Rates that are fixed later
+    can only raise the shares of other links, so a round need not be limited to the one link with the smallest share."""
     rates = np.zeros(len(links))
     left = np.array(capacity_bps)
     waiting = np.arange(len(links))

@@ -50,8 +50,8 @@ class Options:
     max_moves: int | None = None
     """Largest number of pinned flows that one cycle may move; None: no limit. For ``Replan.HYSTERESIS``."""
     lose_sent: bool = False
-    """Whether a flow loses sent bits when it moves at the end of another all-reduce.
+    """Whether a flow that is moved has to send some bits again: those since the previous event.
 
-    It then sends again what it sent since the previous event, as in the published simulator."""
+    This applies to moves at the end of another all-reduce, as in the published simulator."""
     seed: int = 1
     """Seed of hashes and start times."""

@@ -232,8 +232,8 @@ class _Simulation:
     def _handle_done(self, done: Iterable[int]) -> None:
         """Handle connections that are done.
 
-        All connections that are done at one time end before a step begins, so that a plan made now counts only flows
-        that still send."""
+        If several are done at the same time, all of them are ended before any next step begins. A plan that is made now
+        thus counts only flows that still send."""
         lines = [self._line_of[connection] for connection in done]
         finished: list[_Ring] = []
         for line in lines:
@@ -314,9 +314,10 @@ class _Simulation:
         return replace(self._problem, flows=tuple(flow for flow in self._problem.flows if flow.id in wanted))
 
     def _route(self, changed: Iterable[FlowId], sent_until_s: float = math.inf) -> None:
-        """Put flows on their new routes, dividing the bits of a step that are not sent yet by the new shares.
+        """Put flows on their new routes.
 
-        Bits that a flow sent after ``sent_until_s`` are lost: it sends them again."""
+        The bits that a flow still has to send in its present step are divided by the shares of the new route. Bits that
+        a flow sent after ``sent_until_s`` are lost: it sends them again."""
         for line in dict.fromkeys(chain.from_iterable(self._lines_of[flow] for flow in changed)):
             left = sum(self._fluid.stop(connection, sent_until_s) for connection in line.connections)
             subflows = tuple(subflow for flow in line.flows for subflow in self._routing.routes[flow])
