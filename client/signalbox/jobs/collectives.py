@@ -145,9 +145,10 @@ def formulas_of(spec: JobSpec) -> set[Formula]:
 
 
 def check(spec: JobSpec) -> list[FieldProblem]:
-    """Return why a spec has no virtual links although each field is right; empty if it has virtual links.
+    """Return the problems for which a spec has no virtual links; empty if it has virtual links.
 
-    The check does not make the links; it takes no longer than reading the spec."""
+    These problems are not those of single fields, which ``JobSpec`` checks. The check does not make the links; it takes
+    no longer than reading the spec."""
     if not spec.parallelizations:
         return _problems_of_plain(spec)
     problems: list[FieldProblem] = []

@@ -88,7 +88,7 @@ def hashed(fabric: pb.GetFabricResponse, routes: Iterable[ListedRoute]) -> int:
 
 Job = pb.Job
 PairDemand = pb.PairDemand
-"""Types of messages. Modules that import no generated code use these names."""
+"""Type of a message, like ``Job`` above. Modules use these names without importing generated code."""
 
 
 # ---- state
