@@ -26,7 +26,7 @@ kinds."""
 ROOM = KEPT // 10
 """Smallest number of events that are dropped at a time, since dropping examines all events of the kind."""
 OF_TOPIC = (512, 128, 32, 8)
-"""Limits of the number of events of one topic. The first limit that makes enough room is used."""
+"""Limits of the number of events of one topic; they are applied one after the other until there is enough room."""
 OF_SOURCE = 0.1
 """Largest share of one source in the events of a kind, if no limit in ``OF_TOPIC`` makes enough room."""
 LEFT_OUT = "left_out"
@@ -34,8 +34,9 @@ LEFT_OUT = "left_out"
 
 _SUBJECTS = ("subject", "job", "part", "names", "ip", "switch")
 _PLACES = ("at", "switch", "subject", "names")
-"""Names of details with the subject of an event, and with the place of its cause. The first one that an event has is
-used."""
+"""Names of details that may contain the place of an event's cause; the first one that the event has is used.
+
+``_SUBJECTS`` has the names of details that may contain the event's subject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,8 @@ class EventHistory:
     def after(self, number: int, most: int, kinds: Collection[EventKind] = (), since: float = -math.inf) -> list[Event]:
         """Return the first ``most`` events with a number above ``number``, in order.
 
-        ``kinds``: kinds to return; all if empty. ``since``: earliest time in seconds since 1970, which numbers do not
-        imply, because the clock may be set back."""
+        ``kinds``: kinds to return; all if empty. ``since``: earliest time of the events in seconds since 1970. A larger
+        number does not always mean a later time, because the clock may be set back."""
         with self._lock:
             if self.last <= number:
                 return []

@@ -1,15 +1,18 @@
 """Measured traffic of jobs, compared with their announcements, and the jobs as the planner gets them.
 
-This module owns the bytes that every job is planned with. In: cumulative counters by pair of addresses
+This module decides which bytes every job is planned with. In: cumulative counters by pair of addresses
 (``pair_counters``), reported times of iterations, reported connections, and the time. Out: a frozen ``JobDemand`` for
-each job, from which ``MeasuredJobs`` derives the jobs for the planner. ``watched_job`` handles a single job. This
-module divides two resources among all jobs: the rules for counting, and the pairs that several jobs use.
+each job, from which ``MeasuredJobs`` derives the jobs for the planner. ``watched_job`` handles a single job.
 
-A small new job is learnt early: all of its pairs are counted before counters have confirmed or contradicted its
-announcement. Early learning uses only counting rules that no other job needs. A job that shares two hosts with another
-job is not learnt early: either of the two jobs may send on a pair that no job announced. A change of one job causes no
-work for other jobs.
-"""
+All jobs share two resources, which this module divides among them: the switch rules that count packets, and the pairs
+of addresses on which several jobs send.
+
+To *learn* a job is to count all pairs of its addresses, in order to find the pairs on which it sends. A small new job
+is learnt early, that is, before counters have confirmed or contradicted its announcement. Early learning uses only
+counting rules that no other job needs. A job that has two hosts in common with another job is not learnt early. If
+unannounced traffic appeared between these two hosts, it could belong to either job.
+
+When one job changes, nothing is computed anew for the other jobs."""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ SOON_S = 60.0
 """Seconds for which counters of a job are polled more often after its pairs began to be counted."""
 
 SOON_RULES = 1024
-"""Largest number of rules whose counters are polled more often; jobs that began to be learnt last have precedence."""
+"""Largest number of rules whose counters are polled more often.
+
+If there are more such rules, the jobs whose learning began last are chosen."""
 
 TURN_S = 120.0
 """Seconds for which a job may be learnt while other jobs wait for learning rules."""
@@ -85,7 +90,10 @@ class MeasuredDemand:
         self.max_learning_rules = max_learning_rules
 
     def refuse_unlearnable(self, spec: JobSpec) -> None:
-        """Raise ``InvalidInput`` for an observed job with more pairs than may be counted."""
+        """Raise ``InvalidInput`` if learning the job would count more pairs than ``max_learning_rules``.
+
+        Only observed jobs are checked: they announce no traffic, so they have to be learnt. A job that reports its
+        connections is never refused here, because only the pairs of its connections are counted."""
         pairs = count_pairs(spec)
         if spec.observed and not spec.reports_connections and pairs > self.max_learning_rules:
             message = (
@@ -149,9 +157,11 @@ class MeasuredDemand:
         return ended
 
     def _count_again(self, pairs: Collection[Pair], now: float) -> list[JobId]:
-        """Update the counted pairs of jobs, after ``pairs`` were announced, found or released by another job.
+        """Choose again which pairs to count for jobs near ``pairs``, and return the jobs that changed.
 
-        Only jobs that count any of these pairs or their reverse pairs are examined. Returns the changed jobs."""
+        Called after ``pairs`` were announced, found or released by another job. Two kinds of jobs are examined: jobs
+        that announced one of these pairs or its reverse pair, or were found on it, and jobs that are to be learnt. Jobs
+        without an address among the sources of ``pairs`` are skipped."""
         hosts = {src for src, _ in pairs}
         near = (job_id for job_id, _ in self._announced.near(pairs))
         changed = []
@@ -228,10 +238,11 @@ class MeasuredDemand:
             self._publish(found, now)
 
     def _totals(self, watched: WatchedJob) -> Totals:
-        """Return the totals of the job's pairs.
+        """Return the bytes and packets that were counted for the job on each of its pairs.
 
-        For a job that reports its connections, they are the totals of the connections' own rules. On a pair that no
-        other job holds, the totals of all other rules of the pair are added."""
+        If the job reports no connections, these are the counts of all rules of its pairs, except rules for connections
+        of other jobs. If it reports its connections, these are the counts of the rules for its own connections. On a
+        pair that no other job holds (``Announcements.holder``), the counts of the pair's other rules are added."""
         of_all = self.counters.totals(watched.rows("", self.counters.version))
         job = watched.reports_as
         if not job:
@@ -326,11 +337,12 @@ class MeasuredDemand:
         return {job_id for job_id, since in turns.items() if since < math.inf}
 
     def _in_turn(self, turns: Mapping[JobId, float]) -> list[JobId]:
-        """Return the jobs in the order of grants: the first job of each tenant, then the second of each, and so on.
+        """Return the jobs in the order in which they get rules.
 
-        No tenant thus waits for all jobs of another tenant. Among the first jobs of the tenants, jobs that are being
-        learnt come first, then the job of the tenant whose latest turn began earliest. The same holds for the second
-        jobs, and so on."""
+        The first job of every tenant comes before the second job of any tenant, and so on. No tenant thus waits for all
+        jobs of another tenant. Among the first jobs of the tenants, jobs that are already being learnt come first. They
+        are followed by the other first jobs, in the order of the time when the latest turn of their tenant began,
+        earliest first. The second jobs are ordered in the same way, and so on."""
         self._served = {tenant: self._served.get(tenant, -math.inf) for tenant in map(self._tenant, turns)}
         before = Counter[str]()
         order: dict[JobId, tuple[int, bool, float]] = {}
@@ -369,8 +381,8 @@ class _Learnt(NamedTuple):
 class EarlyLearning:
     """Jobs that are learnt early, with the number of rules that count the pairs of each job.
 
-    If there are too few rules, jobs are removed one by one until the rules suffice: the oldest job of the tenant with
-    the most rules."""
+    If there are too few rules, ``shrink`` removes jobs one by one. Each time it removes the oldest job of the tenant
+    that has the most rules."""
 
     def __init__(self) -> None:
         self._jobs: dict[JobId, _Learnt] = {}
@@ -451,9 +463,11 @@ class _PlannedFor(NamedTuple):
 
 
 class MeasuredJobs:
-    """Derivation of the jobs for the planner, with the virtual links to plan with and the pairs to count.
+    """Function object that derives the planner's jobs from the accepted jobs and their demands.
 
-    A pair belongs to the job that announced it, or else to the first job that was found to use it."""
+    The result has the virtual links to plan with, and the pairs to count. If several jobs send on a pair, the pair is
+    given to the job that announced it. If no job announced it, the pair is given to the job that was first found to use
+    it."""
 
     def __init__(self) -> None:
         self._planned_for = per_key(_planned_for)
@@ -489,7 +503,7 @@ class MeasuredJobs:
 
 
 def only_counted_otherwise(before: Mapping[JobId, Job], now: Mapping[JobId, Job]) -> bool:
-    """Return whether the jobs differ only in ``Job.counted``, on which no plan depends."""
+    """Return whether the jobs differ only in ``Job.counted``; no plan depends on this field."""
     return all(was and job and replace(was, counted=job.counted) == job for _, was, job in differing(before, now))
 
 

@@ -38,9 +38,10 @@ class Totals(NamedTuple):
 
 
 Key = tuple[str, str, str]
-"""Source, destination, and the job that reported the connection.
+"""Source address, destination address, and id of the job that reported the connection.
 
-The job is empty for rules of all packets or of port classes."""
+The id is empty for rules that belong to no reported connection. Such a rule matches all packets of the pair, or a class
+of ports."""
 
 JobOfConnection = Mapping[tuple[str, str, int, int], str]
 """Job of each reported connection, by addresses and ports."""
@@ -49,7 +50,9 @@ FORGET_S = 600.0
 """Seconds after which a rule that is in no poll of its switch is forgotten. A single poll may be incomplete."""
 
 FEW = 4096
-"""Number of new rules up to which no rule is forgotten, because they take little memory."""
+"""Number of rules that take too little memory to be forgotten.
+
+Old rules are forgotten when there are more rules than this number plus twice the number that was kept last time."""
 
 AWAY_S = 60.0
 """Seconds after which the counts of a disconnected switch are final."""
@@ -134,10 +137,11 @@ class PairCounters:
         return frozenset(what[:2] for what, rule in rules if self._rules[rule, 0] >= at)
 
     def keep(self, pairs: Set[Pair]) -> None:
-        """Forget all pairs except these ``pairs``, and the rules that switches do not have any more.
+        """Forget the totals of all pairs except ``pairs``, and the rules that switches have no longer installed.
 
-        If a rule were forgotten while a switch still holds it, its whole count would be added at the next poll, as that
-        of a new rule."""
+        A rule counts as gone when it is missing from the polls of its switch for ``FORGET_S`` seconds, or for
+        ``AWAY_S`` if its pair is not in ``pairs``. A rule must not be forgotten while its switch still has it. The next
+        poll would add its whole count, as that of a new rule."""
         newest = self._rules[:, 0].max(initial=0.0)
         rows = {key: row for key, row in self._row_of.items() if key[:2] in pairs}
         rules = {

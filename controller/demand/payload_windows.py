@@ -51,10 +51,11 @@ For example, this rank may have written a checkpoint."""
 
 
 class IterationCounts(NamedTuple):
-    """Numbers of iterations whose bytes each reading of counters includes.
+    """Bounds of the number of iterations that were done until each reading of the counters.
 
-    The smallest number for a window is ``ended`` at its last reading minus ``begun`` at its first reading. The largest
-    is ``possibly_begun`` at its last reading minus ``surely_ended`` at its first reading."""
+    The number of iterations in a window, from a first to a last reading, has these bounds:
+    - smallest number: ``ended`` at the last reading minus ``begun`` at the first reading;
+    - largest number: ``possibly_begun`` at the last reading minus ``surely_ended`` at the first reading."""
 
     ended: Floats
     """Number of iterations that had certainly ended; iterations that may be missing between reports do not count."""
@@ -63,9 +64,9 @@ class IterationCounts(NamedTuple):
 
     While a slow iteration of the reporting rank continues, other ranks may have begun the next one."""
     possibly_begun: Floats
-    """Number of iterations that had begun, if as many unreported iterations as possible lie between reported ones."""
+    """Number of iterations that had begun, if the job did as many unreported iterations as fit between its reports."""
     surely_ended: Floats
-    """Number of iterations that had ended, if as many unreported iterations as possible lie between reported ones.
+    """Number of iterations that had ended, if the job did as many unreported iterations as fit between its reports.
 
     The number is minus infinity before the end of the first reported iteration."""
 
@@ -113,9 +114,10 @@ class Iterations:
         self._dropped_s = max(0.0, float(self.ends[0] - self.durations_s[0]) - self.since)
 
     def mean_s(self, now: float, recent_s: float) -> float:
-        """Return the mean duration in seconds of the iterations that ended lately; 0 when no iteration ended lately.
+        """Return the mean duration in seconds of the latest iterations; 0 if even the last one ended too long ago.
 
-        Lately means within ``recent_s`` seconds, or within four times the latest duration if that is longer."""
+        The latest iterations are those that ended in the ``recent_s`` seconds before ``now``. The period is four times
+        the latest duration if that is longer."""
         if not len(self.ends):
             return 0.0
         since = now - max(recent_s, 4 * self.durations_s[-1])
@@ -136,19 +138,19 @@ class Iterations:
         return gaps_s
 
     def _skipped(self) -> Floats:
-        """Return how many iterations the numbers of successive reported iterations skip.
+        """Return how many unreported iterations lie between consecutive reported ones, according to their numbers.
 
-        The value is 0 where the skipped iterations do not fit into the time between the two reported iterations. The
-        program then numbers its iterations in another way."""
+        For example, 3 iterations lie between the numbers 5 and 9. The value is 0 where so many iterations do not fit
+        into the time between the two reported ones. The numbers then do not count iterations."""
         skipped: Floats = np.maximum(0.0, np.diff(self._numbers) - 1)
         return np.where(skipped * self._fastest_s <= self._gaps_s(), skipped, 0.0)
 
     def done(self, at: Floats) -> Floats:
         """Return the most likely number of iterations done until these times.
 
-        The result includes reported iterations, and unreported iterations that the numbers of the reported iterations
-        skip. Before the first kept iteration, and after the latest one, the job is assumed to continue at its recent
-        rate. If the next report is overdue, the job is assumed to have stopped."""
+        The number includes the reported iterations, and the unreported ones that follow from the numbers of the
+        reported ones (``_skipped``). Before the first kept iteration, and after the latest one, the job is assumed to
+        continue at its recent rate. If the next report is overdue, the job is assumed to have stopped."""
         times = np.stack((self.ends - self.durations_s, self.ends), axis=1).ravel()
         left_out = np.repeat(np.append(0.0, np.cumsum(self._skipped())), 2)
         done = np.interp(at, np.maximum.accumulate(times), np.arange(1, len(times) + 1) // 2 + left_out)
@@ -160,9 +162,11 @@ class Iterations:
         return likely
 
     def counted(self, at: Floats, numbers_count_all: bool = False) -> IterationCounts | None:
-        """Return the iterations that readings at these times include; None if no iteration was reported.
+        """Return bounds of the number of iterations that counters read at these times include.
 
-        ``numbers_count_all``: assume that the numbers of the reported iterations count all iterations between them."""
+        Returns None if no iteration was reported. ``numbers_count_all``: assume that no iterations are unreported,
+        except those that follow from the numbers of reported ones (``_skipped``). Otherwise every gap between reported
+        iterations may contain as many unreported ones as fit into it."""
         if not len(self.ends):
             return None
         begins = self.ends - self.durations_s
@@ -213,13 +217,13 @@ VALUES = 20_000
 FEWEST_SNAPSHOTS = 6
 """Smallest number of snapshots that a judgement compares."""
 LONGEST = 6
-"""Usual length of a window in intervals; a window is longer if three iterations take longer."""
+"""Usual length of a window, in polling intervals. A window is longer if three iterations take longer."""
 MOST = 60
-"""Largest length of a window in intervals, for a job whose known pairs appear and vanish."""
+"""Largest length of a window, in polling intervals, to which ``PayloadWindows.lengthen`` can lengthen it."""
 FEWEST_ITERATIONS = 3
 """Smallest number of iterations in a window."""
 JUDGED_ITERATIONS = 12
-"""Length of the window of a judgement, in iterations, if so many iterations take longer than ``LONGEST`` intervals."""
+"""Length in iterations of the longest window of a judgement, if that is longer than ``LONGEST`` intervals."""
 PLAUSIBLE_S = (1e-3, 86_400.0)
 """Shortest and longest plausible duration of an iteration in seconds.
 
@@ -229,7 +233,7 @@ STEADY = 30
 FITTING = 1.25
 """Factor up to which the counted bytes of an iteration may differ from the planned bytes and still match them."""
 UNREPORTED = 2
-"""Payload since the latest reported iteration, in iterations, above which reports must be missing."""
+"""Number of iterations whose bytes a job can send after its latest report until a report counts as missing."""
 SMALL = 0.05
 """Fraction of the busiest pair's payload below which changes in the payload of a pair are ignored."""
 
@@ -254,7 +258,9 @@ class Window(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Largest relative error of a pair's bytes that lagging counters and a partial iteration cause."""
+        """Largest relative error of the bytes of a pair.
+
+        The error has two causes: counters lag behind the traffic, and a window may begin or end within an iteration."""
         return LAG_S / self.seconds + (0.5 / self.iterations if self.iterations else 0.0)
 
     @property
@@ -288,21 +294,27 @@ class Bounds(NamedTuple):
         )
 
     def apart(self, iterations: float) -> Bounds:
-        """Return wider bounds, for pairs that may be ``iterations`` behind or ahead of the rank that reports."""
+        """Return these bounds, made wider by ``iterations`` in both directions.
+
+        They then also hold for pairs whose sender is so many iterations behind or ahead of the rank that reports."""
         return self._replace(least=np.maximum(0.0, self.least - iterations), most=self.most + iterations)
 
 
 class Spans(NamedTuple):
-    """Windows for a judgement of amounts, longest first, as rows with one value per pair."""
+    """Windows over which the amounts of a job's pairs are judged, longest window first.
+
+    ``reported`` has one value per window. All other arrays have one row per window, and one value per pair in each
+    row."""
 
     bytes: Floats
     """Payload in bytes between two readings of the pair's counters."""
     seconds: Floats
     """Seconds between the two readings of the pair; NaN for pairs that were not counted at both ends."""
     apart_s: float
-    """Largest difference in seconds between readings of two pairs at the same end of the longest window.
+    """Largest difference in seconds between the times at which the counters of two pairs were read.
 
-    The value is 0 if there are ``bounds``, which allow for this difference."""
+    The readings at the start of the longest window are compared with each other, and so are those at its end. The value
+    is 0 if there are ``bounds``, because these allow for the difference."""
     bounds: Bounds | None
     """Bounds from the reported iterations; None while no iteration was reported."""
     numbered: Bounds | None
@@ -355,8 +367,8 @@ class PayloadWindows:
     def reported(self, iterations: Iterable[IterationTime], now: float) -> None:
         """Add reported iterations, oldest first; implausible durations are left out.
 
-        Windows begin only after the iteration in which ``interrupted`` was called: a part of an iteration may
-        contain most of its bytes, or almost none."""
+        Iterations that began before ``interrupted`` was called are left out too, and windows begin only after them. A
+        part of an iteration may contain most of its bytes, or almost none."""
         least, most = PLAUSIBLE_S
         plausible = [one for one in iterations if least <= one.duration_s <= most]
         if not plausible:
@@ -378,14 +390,16 @@ class PayloadWindows:
             del self._snapshots[1 : SNAPSHOTS // 2 : 2]
 
     def count_from_now(self, totals: Totals, now: float) -> None:
-        """Record that pairs without counters are counted from now on, starting at ``totals``."""
+        """Begin now to count the pairs that have no recent counters; their counts begin at ``totals``.
+
+        Counters are recent if they were read in the last two polling intervals."""
         is_counted = now - totals.at <= 2 * self._interval_s
         self.add(totals._replace(at=np.where(is_counted, totals.at, now)), now)
 
     def of_pairs(self, rows: Rows) -> None:
-        """Change the pairs, and their order, for which later totals have values.
+        """Convert the snapshots to a new list of pairs, to which all totals that are added later belong.
 
-        ``rows``: index of each new pair among the old pairs, -1 for a pair that is not among the old pairs."""
+        ``rows``: for each new pair, its index in the old list, or -1 if the pair is not in the old list."""
         self._snapshots = [snapshot.of(rows) for snapshot in self._snapshots]
 
     def interrupted(self) -> None:
@@ -429,7 +443,7 @@ class PayloadWindows:
     def window(self, planned_bytes: int, now: float) -> Window | None:
         """Return the best window that ends now, or None if there is none.
 
-        ``planned_bytes``: known bytes of one iteration, or of one second."""
+        ``planned_bytes``: bytes that the job is planned to send in one iteration, or in one second."""
         return self._best(planned_bytes, now, now - self._longest * self._interval_s)
 
     def spans(self, now: float) -> Spans | None:
@@ -485,7 +499,8 @@ class PayloadWindows:
     def _best(self, planned_bytes: int, now: float, since: float) -> Window | None:
         """Return the window with the smallest error, or None without any window.
 
-        ``since``: earliest start of the window, unless the window needs an earlier start to have enough iterations."""
+        ``since``: time before which the window should not start. It starts earlier if it has too few iterations
+        otherwise."""
         iteration_s = self._iteration_s(now)
         ends = self._ends(now, since, iteration_s)
         if ends is None:
@@ -529,10 +544,11 @@ class PayloadWindows:
         return min(whole, key=error), latest
 
     def _trains_all_the_time(self, start: _Snapshot) -> bool:
-        """Return whether the job was already training when the counters of the snapshot were read.
+        """Return whether the job was already training when the counters at the start of the window were read.
 
-        A counter may be one interval older than the snapshot. Time before the first iteration would lower the bytes
-        per iteration, differently on each switch."""
+        The counters may have been read up to one polling interval before the snapshot ``start`` was taken. If the
+        window contained time before the first iteration, it would show too few bytes per iteration. The error would be
+        different on each switch."""
         return self._reported.since is None or self._reported.since <= start.now - self._interval_s
 
     def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> Floats:
@@ -543,11 +559,14 @@ class PayloadWindows:
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
         """Return the number of iterations in the window, None if no iteration was reported.
 
-        The number includes unreported iterations that the numbers of the reported iterations skip. Some programs
-        instead report only some iterations, and number their reports. The controller assumes this on two conditions:
-        more than two iterations fit into the gaps between reports, and the counted bytes match the planned bytes only
-        if iterations fill the gaps. The result is then the length of the window divided by the mean duration.
-        ``planned_bytes``: bytes of one iteration, 0 if unknown."""
+        The number includes unreported iterations that follow from the numbers of the reported ones
+        (``Iterations.done``). Some programs, however, report only some of their iterations, and number the reports
+        instead of the iterations. The controller assumes such a program if both conditions are true:
+        - More than two iterations fit into the gaps between reported iterations.
+        - The counted bytes match the planned bytes only if the program did iterations in these gaps.
+
+        The result is then the length of the window divided by the mean duration of an iteration. ``planned_bytes``:
+        bytes of one iteration, 0 if unknown."""
         ends, durations_s = self._reported.ends, self._reported.durations_s
         spans = np.maximum(0.0, np.minimum(ends, end.now) - np.maximum(ends - durations_s, start.now))
         filled_s = float(spans.sum())

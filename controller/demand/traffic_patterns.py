@@ -28,7 +28,7 @@ LASTING = 2
 """Number of windows that must show a pattern alone for it to be known."""
 
 LONG_S = 15.0
-"""Shortest previous period of a pattern, in seconds, for its present period to be expected to last.
+"""Shortest time in seconds for which a job must have sent a pattern last time, to be expected to send it as long again.
 
 Routes for this pattern alone may then be worth their moves. The limit is about twice the time that it takes to
 recognise a change of patterns, which is 4 to 8 s."""
@@ -37,7 +37,7 @@ KEPT_S = 900.0
 """Seconds after a pattern was last seen during which the planner still plans for it; it stays known afterwards."""
 
 EXACT = 0.02
-"""Largest relative difference at which a pattern keeps its measured amounts although more exact ones are known."""
+"""Relative difference up to which a pattern keeps its measured amounts, even if the new amounts are more exact."""
 
 MOST_MIXED = 4
 """Largest number of consecutive windows with a mixture of patterns; a longer mixture is new traffic."""
@@ -129,19 +129,21 @@ class TrafficPatterns:
         return self.current.periods > 1 and sum(pattern.periods > 1 for pattern in self.known) > 1
 
     def made_of(self, judge: Judge, bps: Floats, error: float) -> tuple[Pattern, ...]:
-        """Return the one or two patterns whose traffic together has these rates; empty without such patterns.
+        """Return the one or two patterns that explain the rates ``bps``; empty if no patterns explain them.
 
-        ``error``: relative error of the fraction of the window in which each pattern was sent."""
+        Two patterns explain the rates if the job may have sent each of them for a fraction of the window. ``error``:
+        relative error of these fractions."""
         candidates = self._current_first
         rates = self._rates(judge, candidates, self._version)
         return tuple(candidates[number] for number in _rows_that_add_up_to(rates, bps, error))
 
     def mixed(self, judge: Judge, window: Window, shown: tuple[Pattern, ...], are_long: bool) -> bool:
-        """Return whether a window spans a change of patterns. ``shown``: result of ``made_of`` for the window.
+        """Return whether the job has changed from one pattern to another during the window.
 
-        Unless windows ``are_long``, the latest interval is evaluated in addition. The job may alternate between some
-        patterns. A window that is made of no known patterns then spans a change if all of its pairs are pairs of
-        these patterns."""
+        The rates of the latest polling interval are evaluated in addition to those of the window, unless ``are_long``
+        says that windows were lengthened. A window that no known patterns explain also counts as a change, if the job
+        alternates between patterns and all pairs in the window that carry traffic are pairs of these patterns.
+        ``shown``: result of ``made_of`` for the window."""
         carrying, alone = set(judge.carrying(window.bps)), (self.current,)
         latest = shown if are_long else self.made_of(judge, window.recent_bps, 0.0)
         stays = shown == alone and carrying <= self.current.amounts.keys() and len(latest) != 1
@@ -184,7 +186,9 @@ class TrafficPatterns:
     def return_to_announced(self) -> None:
         """Plan for the announced amounts again.
 
-        If the current pattern resembles the announced pattern, the announced pattern takes its place."""
+        If the current pattern has nearly the same proportions as the announced pattern, the two count as one pattern.
+        The announced pattern then inherits the periods and times of the current pattern, which is forgotten. Otherwise
+        the job counts as having changed from the current to the announced pattern."""
         measured, announced = self.current, self._announced
         if not _in_same_proportions(measured.amounts, announced.amounts):
             self.enter(announced)
@@ -196,10 +200,11 @@ class TrafficPatterns:
         self._plan()
 
     def hold(self, amounts: Mapping[Pair, float], per_iteration: bool, error: float) -> bool:
-        """Set the measured amounts of the current pattern if they resemble it; otherwise begin a new pattern.
+        """Set the measured amounts of the current pattern, and return whether anything has changed.
 
-        Returns whether amounts or pattern changed. New amounts are ignored if they are not more exact than the old
-        amounts, and differ from them by at most the errors of both."""
+        The amounts begin a new pattern if the current pattern is the announced one, or has clearly different
+        proportions. Amounts that agree with the old ones are ignored. They agree if they differ by at most the errors
+        of both; amounts that are more exact than the old ones agree if they differ by at most ``EXACT``."""
         current = self.current
         held = self.held or {}
         wrong = EXACT if error < current.error else error + current.error
@@ -217,7 +222,7 @@ class TrafficPatterns:
     def _links_of(self, amounts: Mapping[Pair, float]) -> VirtualLinks:
         """Return virtual links with these amounts.
 
-        They are in the announced phases if every pair was announced, otherwise in phase 0."""
+        If every pair was announced, the links have the announced phases. Otherwise all links are in phase 0."""
         announced = self._announced.links
         if amounts.keys() <= announced.pairs:
             links = [

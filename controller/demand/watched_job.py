@@ -1,15 +1,14 @@
 """Virtual links that one job is planned with, and the pairs that are counted for it.
 
-An announcement is valid until it is contradicted (``judgement``). From then on, and for an observed job from its start,
-all pairs of its addresses are counted: the controller learns. Learning ends when the same pairs carry traffic in
-``STABLE`` consecutive judgements. A small new job is learnt *early*, until its announcement is confirmed or
-contradicted.
+An announcement is valid until it is contradicted (``judgement``). From then on, the controller *learns* the job: it
+counts all pairs of the job's addresses. An observed job, which announces no traffic, is learnt from its start. Learning
+ends when the same pairs carry traffic in ``STABLE`` consecutive judgements. A small new job is learnt *early*, until
+its announcement is confirmed or contradicted.
 
 The amount of a pair is known only after a window (``payload_windows``). Until then, ``FirstBytes`` finds the sending
-pairs in the first counters that show traffic. It assumes that pairs that were found together send the same amount, in
-a phase of their own. Measured links are *held*: the job is planned with them until they change, or agree with the
-announcement again.
-"""
+pairs in the first counters that show traffic. Pairs that it finds at the same time are assumed to send equal amounts,
+and get a phase that no other pairs have. Measured links are *held*: the job is planned with them until they change, or
+agree with the announcement again."""
 
 from __future__ import annotations
 
@@ -49,23 +48,28 @@ LEAST_PART = 0.1
 Lagging counters show only a fifth of a rate at first."""
 
 APART_S = 1.25
-"""Longest time in seconds between the discoveries of two pairs that belong to the same phase.
+"""Longest time in seconds between the discoveries of two pairs that are put into the same phase.
 
-Switches are read together, so they show all pairs of a collective within one poll and the lag of their counters."""
+All switches are polled together. The pairs of one collective are therefore found within one polling interval, plus the
+time by which counters lag."""
 
 
 EQUAL = 0.08
-"""Relative difference below which amounts are planned as equal; if their uncertainty is larger, it counts instead."""
+"""Relative difference below which the amounts of several pairs are planned as equal.
+
+If the measurement error of the amounts is larger, the error is the limit."""
 
 FEW_PAIRS = 64
 """Largest number of pairs of hosts of a job that is learnt early.
 
-The controller then detects undeclared traffic of the job as early as the traffic of an observed job."""
+Traffic that such a job does not announce is found as early as the traffic of an observed job."""
 
 STABLE = 3
 """Number of consecutive judgements with the same pairs after which learning ends."""
 RETURNS = 2
-"""Number of times that known pairs may stop and send again before windows are lengthened."""
+"""Number of times that the traffic of known pairs may change before windows are lengthened.
+
+A change is that known pairs send again after a pause, or that their proportions change."""
 RELEARN_AFTER_S = 30.0
 """Shortest time in seconds from the end of learning until the job is learnt again; doubled each time."""
 
@@ -166,8 +170,8 @@ class WatchedJob:
     def update(self, job: Job) -> None:
         """Replace the job by ``job``, whose spec describes the same traffic.
 
-        An observed job that reports its connections is learnt from them, and learnt again if they connect other hosts
-        than before."""
+        An observed job that reports its connections is learnt from the counters of these connections. It is learnt
+        again when it reports connections between hosts that had none before."""
         was, self.job = self.job, job
         if self.connections != was.dividing.connections:
             if job.spec.observed and (self._held is None or not self.connections.keys() <= set(self.pairs)):
@@ -178,7 +182,7 @@ class WatchedJob:
         self.demand = self._state()
 
     def count_from_now(self, totals: Totals, now: float) -> None:
-        """Record that the rules of pairs without counters count for this job from now on.
+        """Begin now to count the pairs that have no recent counters for this job.
 
         ``totals``: counts so far, which belong to other jobs. Must not be called before switches were polled."""
         if self._heard or not self._declared:  # a new job may lack rules for its declared pairs
@@ -186,7 +190,7 @@ class WatchedJob:
         self._first.begin(totals, now, now - 2 * self._interval_s)
 
     def others_announced(self) -> None:
-        """Update the pairs after other jobs announced, or were found on, other pairs than before."""
+        """Choose again which pairs to count, after other jobs announced other pairs or were found on other pairs."""
         before = self.pairs
         self._count_pairs()
         if self.pairs is not before:
@@ -231,7 +235,9 @@ class WatchedJob:
 
     @property
     def _judge(self) -> Judge:
-        """Comparison of the job's pairs, made at first use: a job whose hosts are unknown sends nothing to judge."""
+        """Comparison of the traffic on the job's pairs with its announcement.
+
+        It is made at first use, because a job whose hosts are unknown sends nothing that could be judged."""
         if self._latest_judge is None or self._latest_judge.pairs is not self.pairs:
             self._latest_judge = Judge(self.pairs, self._profile, self._latest_judge)
         return self._latest_judge
@@ -316,7 +322,8 @@ class WatchedJob:
     def _recognise(self, window: Window) -> bool:
         """Return whether known patterns explain the window, so that it need not be judged.
 
-        A window that spans a change of patterns shows a mixture of them; the next window then begins after it."""
+        If the job changed its pattern during the window, the window shows a mixture of both patterns. The next window
+        then begins after this one. More than ``MOST_MIXED`` mixtures in a row are not explained."""
         patterns = self._patterns
         if not patterns.several:
             return False
@@ -474,10 +481,11 @@ class FirstBytes:
         self._with_found = Memo(_with_found)
 
     def begin(self, totals: Totals, now: float, since: float) -> None:
-        """Begin to evaluate pairs from ``now`` on, without their counts until ``now``.
+        """Begin to evaluate the counters of further pairs; what they counted before ``now`` is left out.
 
-        A pair whose counter was read between ``since`` and ``now`` already has a rule. The counter lags behind, so
-        its counts until ``LAG_S`` after ``now`` are left out too. Pairs that are evaluated already are not changed."""
+        A pair whose counter was read between ``since`` and ``now`` already has a rule. This counter lags behind the
+        traffic, so what it counts until ``LAG_S`` after ``now`` is left out too. Nothing changes for pairs that are
+        already evaluated."""
         exists = (totals.at > since) & (totals.at < now)
         begun = Totals(np.full(len(exists), now), *(np.where(exists, np.nan, counts) for counts in totals[1:]))
         counted = self._last or begun
@@ -485,9 +493,9 @@ class FirstBytes:
         self._began_at = now
 
     def of_pairs(self, rows: Rows) -> None:
-        """Change the pairs, and their order, for which later totals have values.
+        """Convert the state to a new list of pairs, to which all later totals belong.
 
-        ``rows``: index of each new pair among the old pairs, -1 for a pair that is not among the old pairs."""
+        ``rows``: for each new pair, its index in the old list, or -1 if the pair is not in the old list."""
         if self._last is not None:
             unknown = np.full((1, 3), np.nan)
             self._last = Totals(*np.concatenate([np.stack(self._last, axis=1), unknown])[rows].T)
@@ -516,9 +524,10 @@ class FirstBytes:
         return bool(new)
 
     def measured(self, since: float) -> None:
-        """Record that all traffic after ``since`` is measured.
+        """Record that the amounts of all traffic after ``since`` are measured.
 
-        Drop the pairs that were found before ``since``: such a pair is measured by now, or sends little."""
+        Pairs that were found before ``since`` are dropped. Their amounts are among the measured ones, or they send too
+        little to be planned for."""
         self._minor |= {pair for pair, (at, _) in self._found.items() if at < since}
         self._found = {pair: found for pair, found in self._found.items() if pair not in self._minor}
 
