@@ -32,9 +32,9 @@ DEPTH = 32
 """Largest number of samples per counter; samples that arrive more often are thinned out evenly over the span."""
 
 WRAP = 1 << 48
-"""Bound of the increase modulo 2^64 of a counter whose value fell. Below this bound, the counter has wrapped around.
+"""Limit that tells whether a counter whose value fell has wrapped around at 2^64, or has restarted.
 
-At or above the bound, the counter has restarted."""
+The counter has wrapped around if its increase modulo 2^64 is below this limit. Otherwise it has restarted."""
 
 _MISSING = -1e15
 """Time in place of missing samples; earlier than the time of any sample."""
@@ -173,11 +173,11 @@ class Samples(Generic[Key]):
         return rates
 
     def since(self, rows: Rows, at: float) -> tuple[float, float] | None:
-        """Return a time in seconds over which each counter was sampled after ``at``, and the largest increase in bytes.
+        """Return the seconds over which all counters were sampled after ``at``, and the largest increase in bytes.
 
-        The time is the shortest time from a counter's first to its last sample after ``at``. The increase is that of
-        any counter between these two samples, not always of the same counter. Returns None while some counter has fewer
-        than two samples after ``at``."""
+        The first and the last sample after ``at`` are compared for each counter. The result is the shortest time
+        between these two samples, and the largest increase between them. The two values may belong to different
+        counters. Returns None while some counter has fewer than two samples after ``at``."""
         times, totals = self._times[rows], self._totals[rows]
         first = (times <= at).sum(axis=1)
         if (first > DEPTH - 2).any():
@@ -357,9 +357,10 @@ def _in_order(values: Mapping[LinkId, float], measured: Mapping[LinkId, bool], p
 
 
 class Counted(NamedTuple):
-    """Traffic that one rule counts: a flow between two addresses, or the ``part`` of its packets that the rule matches.
+    """Traffic that one rule counts: all packets from one address to another, or some of these packets.
 
-    ``part`` is None for all packets of an announced flow."""
+    ``part`` says which of the packets the rule matches; it is None if the rule matches all packets of an announced
+    flow."""
 
     src_ip: str
     dst_ip: str
@@ -382,9 +383,9 @@ class Appeared(NamedTuple):
     """Rules that have just appeared."""
 
     again: list[Counted]
-    """Rules that were removed and now exist again, and whose flows had no other rule in between."""
+    """Rules that exist again after they were removed, if no other rule counted their flow in between."""
     anew: Mapping[Counted, list[Counted]]
-    """New rules for a pair of addresses that has earlier rules, each with the earlier rules of its pair."""
+    """New rules for pairs of addresses that had other rules before; the value is the list of these earlier rules."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -412,7 +413,7 @@ class _UsersOfJob:
     """Contents of ``Users`` for one job."""
 
     uses: tuple[Uses, ...]
-    """Present uses of the job, then its earlier uses, latest first."""
+    """Links that the job's rules use now, followed by the links that they used earlier, latest first."""
     links: Rows
     flows: Rows
     until: Floats

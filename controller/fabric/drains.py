@@ -92,9 +92,9 @@ class PartNames:
         return {self._fabric.port_name(host.at): host.ip for host in hosts}
 
     def why_not(self, name: str, no_parts: WhyNot) -> tuple[str, str]:
-        """Return the error text for a name of no switch and no cable, and the error code as in ``FieldProblem``.
+        """Return why ``name`` names no switch and no cable, as an error text and an error code (see ``FieldProblem``).
 
-        ``no_parts``: reasons for names of things that are not parts of the fabric."""
+        ``no_parts``: error texts for names of things that are not parts of the fabric."""
         here, colon, _ = name.partition(":")
         if name in no_parts:
             return no_parts[name], ""
@@ -186,9 +186,10 @@ class Drains:
         self.parts: Mapping[str, Drain] = saved
         """Drains by name; a new mapping on each change."""
         self.waiting: frozenset[LinkId] = frozenset()
-        """Drained links on which flows may still be planned, because more flows use them than may move at a time.
+        """Drained links on which flows may still be planned.
 
-        These links are not saved, so a restart drains them at once."""
+        A drained link waits here while it cannot be excluded from plans, because more flows use the drained links than
+        may move at a time. Waiting links are not saved: after a restart, all drained links are excluded at once."""
 
     def drain(
         self,
@@ -252,8 +253,8 @@ class Drains:
     def exclude(self, links: Mapping[LinkId, Link], flows: Mapping[LinkId, Collection[object]], most: float) -> None:
         """Remove cables from ``waiting``, so that the next plan moves their flows away.
 
-        At least one cable is removed, and more as long as at most ``most`` flows in all use them. ``flows``: flows that
-        use each link."""
+        At least one cable is removed. Further cables are removed as long as all removed cables together have at most
+        ``most`` flows. ``flows``: flows that use each link."""
         room = most
         for link in sorted(self.waiting):
             if link not in self.waiting:
@@ -269,7 +270,9 @@ class Drains:
 def links_named(
     names: Iterable[str], fabric: Fabric, down: Collection[Part], no_parts: WhyNot = NO_REASONS
 ) -> frozenset[LinkId]:
-    """Return the existing links of the parts that these names mean in ``Drains.drain``. Raises ``InvalidInput``."""
+    """Return the existing links of the parts with these names, which may have all forms that ``Drains.drain`` accepts.
+
+    Raises ``InvalidInput``."""
     found = _parts_named(names, fabric, down, 0.0, no_parts)
     return drained_links({drain.name: drain for drain in found}, fabric.links)
 
@@ -353,9 +356,10 @@ def excluded_links(parts: Mapping[str, DrainedPart], waiting: frozenset[LinkId])
 def forwarding_links(
     links: Mapping[LinkId, Link], excluded: frozenset[LinkId], used: Collection[LinkId]
 ) -> Mapping[LinkId, Link]:
-    """Return all links except the excluded links that no route uses. ``used``: links of routes.
+    """Return the links over which rules may send packets: all links except those excluded links that no route uses.
 
-    A cable is kept or removed with both directions, because acknowledgements travel on the cables of their flow."""
+    ``used``: links of routes. Both directions of a cable are kept, or both are removed, because acknowledgements travel
+    back on the cables of their flow."""
     both = {*used, *_reverse_links(links[link] for link in used if link in links)} if excluded else ()
     return without(links, excluded.difference(both))
 
@@ -398,11 +402,10 @@ def _refuse_cut_off(
     before: Collection[LinkId],
     after: Collection[LinkId],
 ) -> None:
-    """Raise ``Conflict`` when the drain would cut off switches with hosts.
+    """Raise ``Conflict`` if draining ``parts`` would cut off some switches with hosts from the others.
 
-    A drained switch with hosts is also refused, because its hosts reach each other only through it. ``leaves``:
-    switches with hosts. ``parts``: parts to be drained. ``before``, ``after``: drained links without and with these
-    parts."""
+    A switch with hosts can never be drained, because its hosts reach others only through it. ``leaves``: switches with
+    hosts. ``before``, ``after``: drained links without and with ``parts``."""
     for leaf in sorted(leaf for leaf in leaves if leaf in parts):
         raise Conflict(f"hosts on {fabric.name(leaf)} would have no path to others: nothing is drained")
     leaves = fabric.switches.keys() & leaves

@@ -30,7 +30,10 @@ FORGET_S = 60.0
 MAX_QUESTIONS = 64
 """Largest number of addresses requested in one second; further addresses wait for the next second."""
 MAX_LOOKED_AT = 256
-"""Largest number of addresses that one tick examines to find addresses that were not requested a moment ago."""
+"""Largest number of missing addresses that are examined in one tick, in order to find addresses to request now.
+
+Addresses that were requested less than ``ASK_AGAIN_S`` ago are not requested again, but they count towards this
+number."""
 MAX_QUESTION_FRAMES = 10_000
 """Largest number of request frames in one second; an unknown address is requested at every edge port.
 
@@ -51,16 +54,17 @@ NO_ADDRESS = "0.0.0.0"
 
 QUESTIONS = 3
 ASK_EVERY_S = 1.0
-"""Number of requests to the known port of a claimed address, and seconds between them.
+"""Seconds between two requests to the known port of an address that a host at another port claims.
 
-The address moves to the other port when none of these requests is answered."""
+If none of ``QUESTIONS`` requests is answered, the address moves to the other port."""
 SETTLED_FOR_S = 10.0
 """Seconds after a refusal in which further claims to the address are refused without a request."""
 RECENT_S = 60.0
 """Seconds for which a refused claim raises an alarm."""
 MAX_INQUIRIES = 64
 MAX_INQUIRIES_OF_A_PORT = 4
-"""Largest number of claims that are checked at one time, in all and from one port."""
+"""Largest number of claims from one port that are checked at the same time; ``MAX_INQUIRIES`` limits all ports
+together."""
 
 
 @dataclass(slots=True)
@@ -218,7 +222,11 @@ class HostDiscovery:
         self._forgot_at = -math.inf
 
     def arp_seen(self, packet: ArpSeen, now: float) -> tuple[Learned, list[SendArpReply], list[SendArpRequest]]:
-        """Return the result of the sender's claim to its address, and the answers and requests to send."""
+        """Process an ARP packet, and return what it says about its sender and which ARP packets to send.
+
+        The first value says how ``TopologyState.host_seen`` has decided about the sender's address. The second value
+        has the replies to hosts that wait for this address. The third has requests: for an unknown address that the
+        sender looks for, or to the known port of an address that the sender claims."""
         at, ip, mac = packet.at, packet.sender_ip, packet.sender_mac
         if self._topology.is_fabric_port(at):
             return "ignored", [], []

@@ -1,15 +1,16 @@
 """Load of each link: rates from counters, and the background, which is traffic that no announced flow can have sent.
 
 The excess of a link is the traffic that its port sent, minus the counted traffic of the announced flows that may have
-used the link. The background is rather too low than too high, so that a job's own bytes never count as background
-(docs/explanation/discovery.md).
+used the link. Where measurements are uncertain, the background is estimated too low rather than too high, so that a
+job's own bytes never count as background (docs/explanation/discovery.md).
 
-Announced flows that no rule counts yet may have sent part of the excess. ``background`` subtracts, on each link, as
-much as these flows can have sent: no more than their sources sent, and no more than their destinations received. A new
-job thus does not hide the traffic of others.
+Some announced flows, such as those of a new job, are not counted by any rule yet, and may have sent part of the excess.
+``background`` therefore subtracts from the excess of each link the most that these flows can have sent: no more than
+their sources sent, and no more than their destinations received. What remains is the traffic of others, which a new job
+thus does not hide.
 
-With ``RecentBackground``, a link that was busy until lately does not count as free. Thousands of links are evaluated
-together, in arrays."""
+``RecentBackground`` remembers the background of each link for some seconds, so that a link that was busy until lately
+does not count as free. Thousands of links are evaluated together, in arrays."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ QUEUED_S = 0.1
 """Longest time in seconds that a packet waits in queues after a rule has counted it and before a link sends it."""
 
 STEADY = 0.5
-"""Largest difference between the rates of steady traffic in two parts of the window, relative to the noise limit."""
+"""Largest difference between the rates in two parts of the window, for the traffic to count as steady.
+
+The unit is the link's noise limit (``Measured.noise_bps``)."""
 
 SETTLE_S = 2.0
 """Longest time in seconds until switches use changed rules. Until then, packets may use the old links."""
@@ -99,7 +102,10 @@ class _Announced(NamedTuple):
     """A change of the wanted rules. Times are monotonic seconds."""
 
     first: float
-    """Time when the previous rules ended; rules that lasted for less than ``QUEUED_S`` are skipped."""
+    """Time until which the earlier rules were wanted.
+
+    It is earlier than ``since`` if other rules were wanted in between, for less than ``QUEUED_S``; these rules are
+    skipped."""
     since: float
     """Time from which the new rules are wanted."""
     uses: Callable[[], UsesOf]
@@ -158,11 +164,11 @@ class LinkLoad:
             self.measured = self.measured.of([link for link in self.measured.place if link.at in ports])
 
     def routes_changed(self, now: float, uses: Callable[[], UsesOf]) -> None:
-        """Record that, from ``now`` on, each rule uses at most the links that ``uses`` returns for the rule.
+        """Record that the rules change at ``now``; from then on, packets use at most the links that ``uses`` returns.
 
-        A rule that ``uses`` does not return is forgotten when the window ends. ``uses`` is called later, by ``update``
-        or ``take_announced``, because computing the links must not delay the change of rules. Rules that lasted for
-        less than ``QUEUED_S`` are skipped."""
+        ``uses`` returns the links of each rule. A rule that it does not return is forgotten when the window ends.
+        ``uses`` is called later, by ``update`` or ``take_announced``, because computing the links must not delay the
+        change of rules. Changes that lasted for less than ``QUEUED_S`` are skipped."""
         first = now
         if self._announced and now < self._announced[-1].since + QUEUED_S:
             first = self._announced.pop().first
@@ -253,12 +259,14 @@ class LinkLoad:
         return Measured(sized.place, beyond, certain, sent, most_sent, noise_bps, counted, reached)
 
     def _over_parts(self, links: Rows, on: _Pairs, end: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the carried traffic, the excess and the slack of these links, as three arrays.
+        """Return three arrays: the carried traffic, the excess and the slack of these links.
 
-        Each array has a row per link, and columns for the last part of the window, the last two parts, and all
-        three. The window ends at ``end``; its parts begin when counters of the link were read. Carried traffic, and
-        the excess over the flows in ``on``, are in bit/s, NaN where unknown. The slack is the time by which readings
-        of flows and of the link may be apart, as a fraction of the column's time."""
+        Each array has a row per link. Its three columns are for the last part of the window, the last two parts, and
+        all three parts. The window ends at ``end``; its parts begin when counters of the link were read.
+
+        Carried traffic and excess are in bit/s, NaN where unknown. The excess is the carried traffic minus the traffic
+        of the flows in ``on``. Counters of the flows and of the link are not read at the same moments. The slack is the
+        time by which these readings may be apart, as a fraction of the time that the column covers."""
         ends, first, which = np.unique(end, return_index=True, return_inverse=True)
         parts = self._window_s * (np.arange(1, PARTS + 1) - 0.1) / PARTS  # allows for irregular readings
         begins = self._links.sampled_before(links[first], ends[:, None] - parts)
@@ -285,9 +293,10 @@ class LinkLoad:
             return carried, 8 * excess / spans[which], slack_s / spans[which]
 
     def _reach_back(self, pairs: Rows, flows: Rows, end: Floats) -> NDArray[np.bool_]:
-        """Return whether each flow counter covers a whole window on all links that the flow may have used.
+        """Return for each flow whether its counter covers a whole window on every link that the flow may have used.
 
-        ``end``: end of each link's window, infinite where the link is not read any more."""
+        ``pairs``, ``flows``: entry i means that flow ``flows[i]`` may have used link ``pairs[i]``. ``end``: end of each
+        link's window, infinite where the link is not read any more."""
         earliest = np.full(self._flows.rows, np.inf)
         np.minimum.at(earliest, flows, end[pairs])
         first_at = self._flows.first_at(np.arange(len(earliest)))
@@ -315,7 +324,7 @@ class _Pairs(NamedTuple):
         return _Pairs(self.links[wanted], self.flows[wanted], self.until[wanted])
 
     def at(self, links: Rows, count: int) -> _Pairs:
-        """Return the pairs on these links, each link as its index in ``links``.
+        """Return the pairs whose link is among ``links``; in the result, a link is its index in ``links``.
 
         ``count``: number of all links."""
         number = np.full(count, -1)
@@ -397,10 +406,10 @@ def _bounds_of_uncounted_flows(measured: Measured, uncounted: Uses, hosts: Mappi
     flows = np.repeat(np.arange(len(rows)), [len(some) for some in rows])
 
     def by_host(of: Rows) -> tuple[Rows, Rows]:
-        """Return the distinct pairs of a link and a host that has a flow on the link, as two arrays of link indices.
+        """Return each combination of a link and a host that has a flow on the link, as two arrays of link indices.
 
-        A host is given by the index of its own link. ``of``: index of the source's uplink, or of the destination's
-        downlink, by flow."""
+        No combination occurs twice. The second array gives each host by the index of the host's own link. ``of``: index
+        of the source's uplink, or of the destination's downlink, by flow."""
         pairs = np.sort(links * (len(place) + 1) + of[flows] % (len(place) + 1))
         pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique would hash: far slower
         return np.divmod(pairs, len(place) + 1)
@@ -431,7 +440,9 @@ NEAR = 0.9
 """Fraction of its largest recent background that a link must carry to count as still busy."""
 
 LEFT_S = 2 * SETTLE_S
-"""Seconds after a flow has moved away from a link in which its bytes may still hide background on the link."""
+"""Seconds for which bytes of a flow may still be counted on a link after the flow has moved to another link.
+
+Until then they may hide background on the old link."""
 
 
 class _Held(NamedTuple):

@@ -58,9 +58,10 @@ class SwitchesInReach:
 
 @dataclass(frozen=True, slots=True)
 class SwitchMoved:
-    """Another southbound now serves a switch that stayed connected, or the same southbound has claimed the switch anew.
+    """A southbound has claimed a switch anew while the switch stayed connected.
 
-    Another controller may have changed the rules of the switch in between."""
+    The southbound may be another one than before, or the same. Another controller may have changed the rules of the
+    switch in between."""
 
     dpid: Dpid
     name: str
@@ -78,9 +79,11 @@ class MastershipLost:
     dpid: Dpid
     name: str
     ahead: int = 0
-    """Generation id of the switch if it is larger than this controller can ever use; 0 otherwise or while unknown."""
+    """Generation id of the switch, if it is larger than any id that this controller can use; else 0.
+
+    The value is also 0 while the generation id is unknown."""
     refused: bool = True
-    """Whether the switch has refused a claim or a write.
+    """Whether the switch has refused a claim or a write, and this was not reported before.
 
     False if the switch has only reported its new master, or if a southbound reports the same refusal again."""
 
@@ -192,7 +195,9 @@ class SwitchFloods:
 
 @dataclass(frozen=True, slots=True)
 class ProbePorts:
-    """Probe the ports without a link on these switches, whose confirmed rules now send probes to the controller."""
+    """Probe the ports of these switches over which no link is known.
+
+    These switches have just confirmed the rules that send arriving probes to the controller."""
 
     dpids: frozenset[Dpid]
 

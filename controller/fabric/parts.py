@@ -339,7 +339,7 @@ class KnownParts:
         self.parts: Mapping[PartKey, Part] = SharedMap()
         """All remembered parts, present or down; a new mapping on each change."""
         self.explained: Mapping[PartKey, bool] = SharedMap()
-        """Absent cables and hosts that are no separate faults: their switch is down, or has just returned."""
+        """Absent cables and hosts that are no faults of their own: their switch is down, or has just returned."""
         self.absent: Mapping[PartKind, int] = {}
         """Number of absent parts of each kind, including parts that do not count as down yet."""
         self.awaited: frozenset[PartKey] = frozenset()

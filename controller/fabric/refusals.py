@@ -71,10 +71,10 @@ class Refusals:
         self.packets = defaultdict[PacketRefusal, PortCounts](PortCounts)
         """Refused packets by port, for each reason."""
         self.last_connections: dict[RefusalReason, tuple[str, float]] = {}
-        """Peer and time of the latest refusals, by reason, except duplicate dpids.
+        """Peer and time of refused connections, by reason; duplicate dpids are in ``duplicates`` instead.
 
-        The peer is the first one that was refused after ``CONNECTIONS_RECENT_S`` without refusals. The time is the time
-        of the last refusal."""
+        The time is that of the latest refusal. The peer is the one that was refused first after
+        ``CONNECTIONS_RECENT_S`` seconds without refusals for this reason."""
         self.masterships_lost = 0
         """Number of refusals since the start because the switch has another controller as its master."""
         self.other_masters: dict[Dpid, MastershipLost] = {}

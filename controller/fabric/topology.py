@@ -304,7 +304,7 @@ class CandidatePaths:
     exponentially many paths."""
 
     stretch = 0
-    """Number of links by which a path may be longer than the shortest; 0 for candidates of a running controller."""
+    """Number of links by which a path may be longer than the shortest path; always 0 in a running controller."""
 
     def __init__(self, fabric: Fabric, max_paths: int) -> None:
         self._fabric = fabric
@@ -354,7 +354,7 @@ class CandidatePaths:
         return found
 
     def cut(self, src: Dpid, dst: Dpid) -> bool:
-        """Return whether ``max_paths`` keeps ``between`` from returning all shortest paths."""
+        """Return whether ``between`` leaves out some shortest paths because there are more than ``max_paths``."""
         self.between(src, dst)
         return (src, dst) in self._cut
 
@@ -494,7 +494,10 @@ class CandidatePaths:
 
     @staticmethod
     def _alternating(waiting: Sequence[tuple[LinkId, Iterator[Path]]]) -> Iterator[Path]:
-        """Yield each link followed by a path of its iterator, alternating between links until none has another path."""
+        """Yield one path after the other, taking turns between several iterators until all of them have ended.
+
+        ``waiting``: pairs of a link and an iterator of paths that continue from this link. The yielded paths begin with
+        the link."""
         while waiting:
             still = []
             for link, rests in waiting:

@@ -31,7 +31,7 @@ not count, and hosts that jobs name are added beyond ``MAX_HOSTS``."""
 
 Cable = frozenset[PortRef]
 FORGIVEN_AFTER = 4
-"""Multiple of its last hold-down for which a cable must work to get the shortest hold-down again."""
+"""Time for which a cable must work to get the shortest hold-down again, as a multiple of its last hold-down."""
 
 
 @dataclass(frozen=True, slots=True)
