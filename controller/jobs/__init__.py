@@ -5,8 +5,7 @@ replies, and the state to save for a restart (``messages.SavedState``).
 
 - ``messages``: requests, with the quota of the tenant; registrations, and how they ended.
 - ``registry``: accepted jobs by id, their owners and leases.
-- ``requested``: checks the jobs that a request registers or changes, all together, and reported connections. Only jobs
-  that report their connections can share a pair of hosts.
+- ``requested``: checks whether the jobs that one request registers or changes may exist beside all other jobs. It also
+  checks reported connections. Only jobs that report their connections can share a pair of hosts.
 - ``job``: the frozen job. Its ``Vitals`` are the values that change all the time: the lease and reported iterations.
-  ``Announcements`` has the announced pairs of addresses, each with the jobs that announced it.
-"""
+  ``Announcements`` has the announced pairs of addresses, each with the jobs that announced it."""

@@ -57,8 +57,9 @@ NOTICED_S = 10.0
 """Seconds after which counters must have shown that a job sends another traffic pattern."""
 
 NOTICED_ITERATIONS = 4
-"""Number of iterations after which counters must have shown another traffic pattern, if that is longer than
-``NOTICED_S``."""
+"""Number of iterations after which counters must have shown another traffic pattern.
+
+The limit is the longer of this many iterations and ``NOTICED_S``."""
 
 MOST_WAITING = 1000
 """Largest number of iterations in ``Reported.waiting``; further ones are ignored."""
@@ -83,7 +84,7 @@ class Reported(NamedTuple):
     alternates: bool = False
     """Whether the job alternates between traffic patterns, so that recent iterations may belong to another pattern."""
     waiting: tuple[tuple[float, float], ...] = ()
-    """Latest iterations of an alternating job, which may belong to another pattern that counters do not show yet.
+    """Latest iterations of an alternating job, if counters do not show yet to which traffic pattern they belong.
 
     Each is a pair: latest possible end of the iteration in monotonic seconds, and communication time in seconds."""
     certain_s: tuple[float, ...] = ()
@@ -122,7 +123,9 @@ class Reported(NamedTuple):
 
     @property
     def usual_communication_s(self) -> float:
-        """Median of the same times, without the ``FIRST_ITERATIONS``, in seconds; 0 if there are none."""
+        """Median of the communication times that ``mean_communication_s`` averages, in seconds; 0 if there are none.
+
+        The first ``FIRST_ITERATIONS`` of the job are left out."""
         later = max(0, self.iterations - FIRST_ITERATIONS)
         usual = self._measured_s[-later:] if later else ()
         return median(usual) if usual else 0.0
@@ -296,7 +299,7 @@ class Announcements:
         return pairs
 
     def change(self, before: Job, now: Job) -> None:
-        """Replace the job ``before`` by ``now``, which may belong to another registration."""
+        """Replace the job ``before`` by ``now``: the same registration with changed values, or another registration."""
         same_place = before.registered_at == now.registered_at
         if same_place and bool(before.dividing.owner) is bool(now.dividing.owner):
             self._remove(before, before.pairs - now.pairs)
@@ -326,9 +329,10 @@ class Announcements:
                 del self._sharing[pair]
 
     def owner(self, pair: Pair) -> JobId | None:
-        """Return the job that announced the pair, or the reverse pair, and does not report its connections.
+        """Return the job that owns the pair, or None if no job announced the pair or its reverse pair.
 
-        A job that was ``found`` on the pair precedes a job that announced only the reverse pair."""
+        Jobs that report their connections own no pairs. The owner is the job that announced the pair. If there is none,
+        it is the job that was ``found`` on the pair, and otherwise the job that announced the reverse pair."""
         src, dst = pair
         if job_id := self._alone.get(pair):
             return job_id
@@ -345,12 +349,15 @@ class Announcements:
     def holder(self, pair: Pair) -> JobId | None:
         """Return the job that owns the rule for all packets of a pair (``tables.pins``).
 
-        This is the ``first`` job of the pair, else that of the reverse pair, whose acknowledgements use the pair."""
+        This is the ``first`` job of the pair. If the pair has none, it is the ``first`` job of the reverse pair,
+        because the acknowledgements of that job's traffic use the pair."""
         src, dst = pair
         return self.first(pair) or self.first((dst, src))
 
     def near(self, pairs: Iterable[Pair]) -> Iterator[tuple[JobId, Pair]]:
-        """Yield (job, pair) for each pair and its reverse pair: the jobs that announced it, or were ``found`` on it."""
+        """Yield (job, pair) for each job that announced one of the pairs, or was ``found`` on it.
+
+        The reverse pair of each pair is examined in the same way."""
         for src, dst in pairs:
             for pair in ((src, dst), (dst, src)):
                 if job_id := self._alone.get(pair):
@@ -400,17 +407,22 @@ def pairs_to_learn(job: Job, announced: Announcements) -> Sequence[Pair]:
 def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
     """Return the number of pairs that ``pairs_to_learn`` would return.
 
-    A job with more than ``MANY`` pairs that does not report its connections counts with all its pairs."""
+    The result is larger for a job with more than ``MANY`` pairs that does not report its connections. It then includes
+    pairs that other jobs have announced, because examining so many pairs would take too long."""
     if not job.dividing.owner and (most := count_pairs(job.spec)) > MANY:
         return most
     return len(pairs_to_learn(job, announced))
 
 
 def pairs_to_count(job: Job, announced: Announcements, known: Iterable[Pair], learning: bool) -> dict[Pair, None]:
-    """Return the ``known`` pairs, their reverse pairs and, if ``learning``, the pairs to learn, in this order.
+    """Return the pairs to count for a job, in this order.
 
-    Pairs of other jobs are left out, because their rules count for these jobs, unless the job reports its
-    connections."""
+    - the ``known`` pairs;
+    - their reverse pairs;
+    - if ``learning``, the pairs to learn (``pairs_to_learn``).
+
+    Pairs that another job owns are left out, because their rules count for that job. A job that reports its connections
+    keeps all pairs, because its connections have rules of their own."""
     pairs = dict.fromkeys(known)
     pairs |= {(dst, src): None for src, dst in pairs}
     own = job.pairs

@@ -167,7 +167,7 @@ class Ends:
         return self._snapshot
 
     def of(self, job_id: JobId, uid: str | None) -> JobEnd | None:
-        """Return the end of the job's registration ``uid``; None if no end of it is known."""
+        """Return how the registration ``uid`` of this job ended; None if no such end is in memory."""
         end = self._of_uid.get(uid) if uid else None
         return end if end and end.job_id == job_id else None
 
@@ -225,7 +225,7 @@ def new_uid() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Limits of a tenant. None: only the limits of the controller apply."""
+    """Limits of a tenant; where a limit is None, only the limits of the controller apply."""
 
     max_jobs: int | None = None
     max_virtual_links: int | None = None
@@ -326,8 +326,9 @@ class UpdateJob:
     spec: JobSpec
     """The complete new spec."""
     revisions: frozenset[int] = frozenset()
-    """Revisions that must all equal the job's present one: the one that the request names, and the one whose fields are
-    kept."""
+    """Revisions that must be equal to the job's present revision; otherwise the update fails.
+
+    They are the revision that the request requires, and the revision from which unchanged fields were copied."""
     owner: str | None = None
     """Uid of the registration whose lease token the caller has."""
     links: VirtualLinks | None = field(default=None, compare=False)
@@ -406,7 +407,9 @@ class SavedState:
     mode: Mode | None = None
     """Mode that an operator has set last; None if the configured mode is used."""
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
-    """Shares of the subflows, by split flow (source, destination). They are saved because rules do not contain them."""
+    """Fraction of a flow that each of its subflows carries, for each split flow (source, destination).
+
+    The shares are saved because the rules on switches do not contain them."""
     measured: Mapping[JobId, VirtualLinks] = field(default_factory=dict)
     """Virtual links of jobs that are planned for measured traffic, and not for the virtual links of their specs."""
     connections: Mapping[JobId, frozenset[Connected]] = field(default_factory=dict)

@@ -157,7 +157,7 @@ class JobRegistry:
     def update(self, updates: Sequence[UpdateJob], quota: Quota = NO_QUOTA) -> tuple[Job, ...]:
         """Replace the specs of jobs, all or none, and return the jobs.
 
-        The jobs are checked as they are after all updates, so that they may exchange pairs. Leases continue. Reported
+        All updates are checked together, so two jobs may exchange pairs of hosts in one call. Leases continue. Reported
         connections between remaining addresses are kept. A job that sends the same traffic as before keeps its
         arrangement.
 
@@ -257,8 +257,8 @@ class JobRegistry:
         - ``NotAnnounced`` when the spec does not announce that connections are reported.
         - ``Conflict`` when another job has reported one of the connections.
         - ``InvalidInput`` for addresses that are not the job's, and for too many connections.
-        - ``Exhausted`` when the quota does not allow so many counted pairs. Pairs with connections of an observed
-          job are counted too."""
+        - ``Exhausted`` when more pairs would be counted than the quota allows. All pairs on which an observed job has
+          connections are counted."""
         job = self.owned(job_id, owner)
         if self._connections.of(job_id).get(address) == reported:
             return job

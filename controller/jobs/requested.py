@@ -2,9 +2,10 @@
 
 In: all jobs that one request registers, changes or takes over, or the open connections of one address of a job. Out:
 the new jobs, and both directions of every connection by pair of addresses; or an error, for example ``Exhausted`` with
-the limit and the present use. The jobs are checked as they are after the request, so that jobs of one request may
-exchange pairs. A connection belongs to only one job.
-"""
+the limit and the present use.
+
+All jobs of a request are checked together, in the state after the request. Two jobs of one request may therefore
+exchange pairs of hosts. A connection belongs to only one job."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from signalbox.jobs.subflows import Connection, Connections, Dividing, Pair
 MAX_CONNECTIONS = 4_096
 """Largest number of connections of one job. A connection that both of its ends report counts twice.
 
-The rules of a job with this many connections, which are derived at once, block the control loop for half a second."""
+The rules of all connections of a job are derived at once. For this many connections, this blocks the control loop for
+half a second."""
 
 MAX_NAMED = 4
 """Largest number of problems that an error names."""
@@ -125,9 +127,10 @@ def _hosts_outside(wanted: Wanted, hosts: HostPrefixes) -> list[str]:
 
 
 def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
-    """Raise ``Exhausted`` if all jobs together would exceed the limit. ``have``: present ``size`` of all jobs.
+    """Raise ``Exhausted`` if all jobs together would be larger than ``limit``.
 
-    Virtual links are counted without computing them, because a small request may result in megabytes of links."""
+    The unit of ``limit`` and ``have`` is that of ``size``; ``have`` is the present size of all jobs. Virtual links are
+    counted without computing them, because a small request may result in megabytes of links."""
     grown = 0
     # first job that needs more than it had: its links or connections in words, their number, and its size
     larger: tuple[Wanted, str, int, int] | None = None
@@ -209,9 +212,10 @@ def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[Job
 def refuse_pairs_of_others(
     changes: Sequence[JobReplacement], announced_by: Mapping[Pair, JobId], jobs: Mapping[JobId, Job]
 ) -> None:
-    """Raise ``Conflict`` for the first changed job that announces a pair of an unchanged or an earlier changed job.
+    """Raise ``Conflict`` for the first changed job that announces a pair which another job announces too.
 
-    ``announced_by``: present job of each pair. Jobs that may share pairs (``Dividing.owner``) are left out."""
+    The other job is an unchanged job, or a job that comes earlier in ``changes``. ``announced_by``: job that announces
+    each pair at present. Changed jobs that may share pairs (``Dividing.owner``) are not checked."""
     changed = {change.job.id for change in changes}
     announced: dict[Pair, Job] = {}
     for held, job, entry in changes:
