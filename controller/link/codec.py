@@ -3,12 +3,12 @@
 In: frozen messages of ``tables.messages`` and ``fabric.messages``. Out: a *packet*: MessagePack of a list of messages,
 each with the name of its class. Bytes that are not a packet raise ``Refused``. msgspec checks the type of every field.
 
-The ends of a link may have different versions. Messages of unknown types and unknown fields are ignored, and a field
-with a default may be absent. ``store.members.LINK_FORMATS`` says when this is not enough.
+The two ends of a link may have different versions. Messages of unknown types and unknown fields are ignored, and a
+field with a default may be absent. A change that the other end must not ignore needs a new format of packets
+(``store.members.LINK_FORMATS``).
 
-The union types of rules need tags, which msgspec does not support for dataclasses. Rules are therefore converted to
-*forms*, msgspec structs of their own.
-"""
+Fields with rules have union types. msgspec tells the types of a union apart by tags, which dataclasses cannot have.
+Rules are therefore converted to *forms*, msgspec structs of their own."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class _Group(_Struct, tag="group"):
     group_id: int
     kind: Literal["select", "fast_failover", "other"]
     buckets: msgspec.Raw
-    """Tuple of ``_Bucket``, packed separately: groups to many destinations share the same tuple, which is converted
-    only once."""
+    """Tuple of ``_Bucket``, as packed bytes. Groups to many destinations share the same tuple, which is packed only
+    once."""
     distance: int
 
 
@@ -287,7 +287,7 @@ def pack(message: object) -> Packed:
 
 
 def first_ones(messages: Iterable[Packed]) -> int:
-    """Return how many messages, from the first on, fit into a packet of ``USUAL_BYTES``; at least one."""
+    """Return how many of the first messages fit into a packet of ``USUAL_BYTES``; at least one."""
     count = size = 0
     for each in messages:
         size += len(each)
@@ -309,7 +309,9 @@ def _within_limit(data: bytes, what: str) -> bytes:
 
 
 class Reader:
-    """Decoder of packets that contain only messages of these types. A union stands for each of its types."""
+    """Decoder of packets whose messages have one of the given ``types``.
+
+    A union among ``types`` is the same as all types in the union."""
 
     def __init__(self, *types: Any) -> None:
         self._decoders = {}
@@ -318,7 +320,9 @@ class Reader:
             self._decoders[kind.__name__] = msgspec.msgpack.Decoder(form).decode, read
 
     def read(self, data: bytes, between: Between = lambda: None) -> list[Any]:
-        """Return the messages in a packet, with None for each of unknown type. Raises ``Refused`` for other bytes."""
+        """Return the messages in a packet; the list has None in the place of a message of an unknown type.
+
+        Raises ``Refused`` if the bytes are not a packet."""
         if len(data) > MOST_BYTES:
             raise Refused(f"a packet has {len(data)} bytes; at most {MOST_BYTES} are read")
         name = "a packet"

@@ -9,9 +9,9 @@ seconds. If another southbound becomes the holder meanwhile, the loop receives `
 the rules are read again. Changes under way count as timed out. When a switch disconnects from its holder, the loop gets
 the message at once.
 
-A stage is divided among the southbounds, and into parts of limited size. The loop gets one first report, when every
-part has been reported, because it does not wait for switches that are missing in the first report.
-"""
+A stage has the rule changes of many switches. The router sends each southbound the changes of its switches, in parts of
+limited size, and each part is reported separately. The loop does not wait for switches that are missing in the first
+report on a stage. The router therefore makes the first report only when every part has been reported."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ from controller.tables.messages import (
 from controller.tables.rules import GroupRule, RuleMod, Stage
 
 HANDED_OVER_S = 3.0
-"""Seconds, in addition to ``grace_s``, in which the next holder of a switch must have claimed it."""
+"""Seconds, in addition to ``grace_s``, for which the loss of a switch is kept from the control loop.
+
+In this time another southbound can claim the switch."""
 ANSWER_S = 2.0
 """Seconds, in addition to the barrier time-out, after which a stage without an answer of a southbound has timed out."""
 MOST_CHANGES = 50_000
@@ -87,7 +89,7 @@ class _Stage:
     Each report of a southbound makes the time later."""
     parts: dict[End, set[Dpid]]
     silent: set[tuple[End, int]] = field(default_factory=set)
-    """Parts, as (southbound, number of the part), about which no report has arrived."""
+    """Parts that no report has mentioned yet, as (southbound, number of the part)."""
     is_reported: bool = False
     results: dict[Dpid, SwitchResult] = field(default_factory=dict)
 
@@ -97,7 +99,7 @@ def _size(mod: RuleMod) -> int:
 
 
 class _Mark:
-    """Object in the place of a backlog, which calls ``done`` when the control loop takes the message."""
+    """Stand-in for the counter of queued messages: it calls ``done`` when the control loop takes the message."""
 
     def __init__(self, done: Callable[[], None]) -> None:
         self.take = done
@@ -108,8 +110,9 @@ class _Mark:
 class Router:
     """Router between the control loop and its southbounds. Any thread may call any method.
 
-    ``put``: queues a message for the control loop; an optional second argument counts it. ``is_assigned``: returns
-    whether a member may have claimed a switch with a generation id. ``clock``: returns monotonic seconds."""
+    ``put``: queues a message for the control loop. Its optional second argument is an object whose ``take`` is called
+    when the loop takes the message. ``is_assigned``: returns whether a member may have claimed a switch with a
+    generation id. ``clock``: returns monotonic seconds."""
 
     def __init__(
         self,
@@ -410,7 +413,7 @@ class Router:
                 end.send([ExpectLinks(own, known)])
 
     def _forget_links(self, dpid: Dpid, at: PortRef | None = None) -> None:
-        """Forget the links of a switch, or of one port, and let other southbounds probe their links to it again.
+        """Forget the links at a switch, or only at its port ``at``, and let other southbounds probe them again.
 
         The holder of the switch forgets the links by itself."""
         own, again = self._holders.get(dpid), defaultdict[End, set[PortRef]](set)
