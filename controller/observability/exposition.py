@@ -26,7 +26,9 @@ from controller.status import StatusBoard
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SPARE = 1000
-"""Number of formatted labels, in addition to twice the number of present series, above which old ones are dropped."""
+"""Number of formatted labels that may be kept in addition to twice the number of present series.
+
+If there are more, old ones are dropped."""
 
 Labels = tuple[str, ...]
 

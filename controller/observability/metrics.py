@@ -41,7 +41,7 @@ SILENT_S = 10.0
 MOST_S = 30.0
 """Seconds after which a client that has not finished is disconnected."""
 LOOK_S = 0.5
-"""Seconds between two searches for such clients."""
+"""Seconds between two searches for clients that are to be disconnected."""
 ACCEPT_PAUSE_S = 0.1
 
 _WHY = {
@@ -169,9 +169,12 @@ class _Server(ThreadingWSGIServer):
 def displaced(places: Sequence[_Client], newcomer: _Client) -> _Client | None:
     """Return the client whose place a newcomer takes when all places are occupied; None to refuse the newcomer.
 
-    The result is a client of the address with most places. A client without a complete request gives its place to
-    newcomers from the same address or from one with fewer places. A client with a complete request gives its place only
-    to newcomers from an address with at least two fewer places. ``places``: clients that have not ended."""
+    A client can lose its place only in these cases:
+    - Its request is not complete, and the newcomer has the same address, or an address with fewer places.
+    - Its request is complete, and the newcomer has an address with at least two places fewer.
+
+    Among these clients, those whose address has the most places are preferred, then those without a complete request,
+    then the one that connected first. ``places``: clients that have not ended."""
     held = Counter(client.address[0] for client in places)
     own = held[newcomer.address[0]]
 

@@ -209,8 +209,8 @@ def if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], in
 def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
     """Yield 1 for each switch that is up, and 0 for each that is down.
 
-    Switches of the extension, such as optical switches, do not belong to the fabric. If one has the name of a switch of
-    the fabric, its own name is made unique."""
+    Switches of the extension, such as optical switches, do not belong to the fabric. If such a switch has the same name
+    as a switch of the fabric, its name in the metric is made unique."""
     status = snapshot.status
     up = dict.fromkeys((switch.name for switch in status.fabric.switches.values()), 1)
     up |= {snapshot.down_names[key][0]: 0 for key, part in status.down_parts.items() if part.kind is PartKind.SWITCH}

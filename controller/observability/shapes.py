@@ -30,8 +30,8 @@ class LinkLabels(NamedTuple):
 class Snapshot:
     """Data of one scrape.
 
-    ``links``: labels and capacity (bit/s) of every present link. ``now``: monotonic seconds. ``board``: for facts that
-    are not in the status. ``down_names``: names of the switches of parts that are down."""
+    ``links``: labels and capacity (bit/s) of every present link. ``now``: monotonic seconds. ``board``: has the values
+    that are not in ``status``. ``down_names``: for each part that is down, the names of its switches."""
 
     status: Status
     now: float
@@ -86,7 +86,9 @@ without a value has no series."""
 
 
 def _shape(labels: tuple[str, ...], items: Callable[[Snapshot], Iterable[tuple[tuple[str, ...], Item]]]) -> Shape[Item]:
-    """Return a shape. ``items``: yields the label values and the item of each series."""
+    """Return a function that makes families with these labels (see ``Shape``).
+
+    ``items``: yields, for each series, the label values and the item from which the value of the series is computed."""
 
     def family(name: str, text: str, value: Callable[[Item], float | None]) -> Family:
         def samples(snapshot: Snapshot) -> Iterator[Sample]:
