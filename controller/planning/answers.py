@@ -11,15 +11,16 @@ one of two ways; the planner takes the way that gives the smaller slowdowns:
 - *Jump*, only in the first cycle of a goal plan: the best plan within the cap, whether or not its routes are routes of
   the goal plan. If the jump needs fewer moves than the cap, a step follows in the same cycle.
 
-When a step is possible, the planner takes a jump only on one of two conditions:
+A goal plan needs at least N = ceil(moves of the goal plan / cap) cycles. When a step is possible, the planner takes a
+jump only on one of two conditions:
 
-- Steps lead from the jump to the goal plan in at most ceil(moves / cap) cycles. Here moves is the number of all moves
-  of the goal plan. The goal plan is then reached at most one cycle later than by steps alone.
-- Steps alone do not reach the goal plan in that many cycles either. Another goal plan may then have to follow.
+- After the jump, steps reach the goal plan in at most N further cycles. The goal plan is then reached at most one cycle
+  later than by steps alone.
+- Without the jump, steps do not reach the goal plan in N cycles either. Another goal plan may then have to follow.
 
-Before the planner looks for a goal plan, it unloads the most loaded links. These moves are made when no better moves
-are found in time. With too many flows to find a goal plan in time, each cycle makes the best plan within the cap. This
-continues until that plan moves no flow.
+Before the planner looks for a goal plan, it finds moves that unload the most loaded links. It makes these moves if it
+finds no better moves in time. When there are too many flows to find a goal plan in time, each cycle makes the best plan
+within the cap. This continues until that plan moves no flow.
 
 The running routes never get worse, so they stay when no moves improve them. The planner then names the smallest group
 of the goal plan's moves that would improve the routes, unless it ran out of time."""
@@ -84,7 +85,8 @@ class Answers:
 
     def __init__(self) -> None:
         self.goals: dict[int, GoalPlan] = {}
-        """Goal plans that the next request may name, by the generation of the last cycle that moved towards them."""
+        """Goal plans that the next request may continue, by the generation of the last cycle that made some of their
+        moves."""
         self._routed = Routed()
         self._last: tuple[SolvePlan, Planned] | None = None
         self._tries = 0
@@ -255,7 +257,9 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) ->
 
 
 def _by_common_links(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
-    """Return the plan of ``aligned_cutting`` if it is as good as ``found`` and takes no more cycles, else ``found``."""
+    """Return the plan of ``aligned_cutting`` if it is as good as ``found`` and takes no more cycles, else ``found``.
+
+    ``aligned_cutting`` splits flows over the common links of their leaves (see ``closed_forms``)."""
     routes = aligned_cutting(problem, None)
     if routes is None or not limits.max_moves:
         return found
@@ -361,9 +365,10 @@ class _CycleSearch:
         return self._moves_left(routes) == 0
 
     def _jump(self, quick: Routes) -> Routes | None:
-        """Return the routes of a jump, filled up with a step; None when no jump moves any flow.
+        """Return the routes of a jump, followed by a step if moves are left; None when no jump moves any flow.
 
-        A jump that increases the number of cycles until the goal plan is reached is the last choice."""
+        Jumps of several sizes are tried. A jump after which the goal plan is reached later than by steps alone is
+        returned only if no other jump is found."""
         cycles = math.ceil(self._aim.moves / self._cap)
         found: Routes | None = None
         for most in self._jump_sizes():

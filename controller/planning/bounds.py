@@ -5,32 +5,32 @@ set C of links together with flows, each of which crosses one link of C on every
 leaf and its uplinks, and the flows into a leaf and its downlinks. Further examples are the flows between two leaves
 when not every uplink of the first leaf leads to the second, and the flows of pods on three tiers.
 
-- Fluid bound: the load of a link times its capacity is the sum, over the jobs, of each job's largest phase on the link.
-  Summed over the links of C, these products are at least the sum of each job's largest phase D_j across the cut. So
-  some link has a load >= sum D_j / sum c_l, where c_l is the capacity of link l of C. The bound also holds for split
-  flows.
+- Fluid bound: let c_l be the capacity of link l of C, and D_j the rate of job j across the cut in its largest phase.
+  The load of a link is a sum over the jobs: the rate of the job's largest phase on the link, divided by the capacity of
+  the link. For each job, these rates on all links of C add up to at least D_j. So some link has a load >= sum D_j / sum
+  c_l. The bound also holds for split flows.
 - Bound of whole flows: take m flows of at least d bit/s, from one phase per job so that their loads add up. These flows
   fill some link to at least the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and
   flows this number is ceil(m/S)*d/c, which edge colouring reaches on a leaf-spine (König). A flow of n*d bit/s or more
   counts n times.
-- Bound of few subflows: take m flows of at least d bit/s, each in at most K subflows. They use at most m*K links of
-  C, so some link has a load >= m*d / (sum of the m*K largest capacities in C). Flows and links of C that share
-  subflows form groups. A group of f flows has at most f*(K-1) + 1 links, because each of its f*K subflows joins a flow
-  and a link. With S links of at most c bit/s there are at least S - m*(K-1) groups, or some links are idle. So some
-  group has f = ceil(m / (S - m*(K-1))) flows or more, and a link with a load >= f / (f*(K-1) + 1) * d/c. For K = 1
-  this is König's bound.
+- Bound of few subflows: take m flows of at least d bit/s, each in at most K subflows. They use at most m*K links of C,
+  so some link has a load >= m*d / (sum of the m*K largest capacities in C). A second bound follows from groups: flows
+  and links of C that are connected by subflows belong to one group. A group of f flows has at most f*(K-1) + 1 links,
+  because each of its f*K subflows joins a flow and a link. With S links of at most c bit/s there are at least S -
+  m*(K-1) groups, or some links are idle. So some group has f = ceil(m / (S - m*(K-1))) flows or more, and a link with a
+  load >= f / (f*(K-1) + 1) * d/c. For K = 1 this is König's bound.
 - Steps: whole flows whose demands are multiples of a unit u load links of capacity c in steps of u/c. The fluid bound
   is rounded up to the next step.
 - Tight jobs: when a routing reaches the fluid bound of a cut, all links of the cut are equally loaded. Every job that
   crosses the cut then has that slowdown.
 
 *Pods* on three tiers have cuts of their own, because a pod whose cores have failed or are few has less capacity than
-its leaves. A flow from a leaf to another pod takes one plane. There it crosses an uplink of the leaf, and then a link
-from the pod to a core. Consider the flows from some leaves of a pod to other pods. For each plane the cut has either
-the uplinks of these leaves or the pod's links to cores, whichever have less capacity. As an example let all links be
-equal: n leaves with D flows have n uplinks per plane, and the pod has c links to cores per plane. Then some link has at
-least D / (sum of min(n, c) over the planes) flows. The leaves are added from the most loaded leaf on. Flows into the
-leaves have cuts of the same kind."""
+its leaves. A flow from a leaf to another pod takes one plane. In this plane it crosses an uplink of the leaf, and then
+a link from the pod to a core. Consider the flows from some leaves of a pod to other pods. For each plane the cut has
+either the uplinks of these leaves or the pod's links to cores, whichever have less capacity. As an example let all
+links be equal: n leaves with D flows have n uplinks per plane, and the pod has c links to cores per plane. Then some
+link has at least D / (sum of min(n, c) over the planes) flows. There is a cut for the most loaded leaf of the pod, for
+the two most loaded leaves, and so on. Flows into the leaves have cuts of the same kind."""
 
 from __future__ import annotations
 
@@ -80,9 +80,10 @@ class Bounds:
 
     @property
     def vector(self) -> tuple[float, ...]:
-        """Lower bounds of the slowdowns sorted from the worst, one per job.
+        """Lower bounds of the sorted slowdowns of all jobs, from the worst slowdown on.
 
-        Each bound holds for the routings that reach the bounds before it."""
+        The first entry bounds the worst slowdown of every routing. Each further entry holds for those routings whose
+        worse slowdowns equal the entries before it."""
         return self.with_worst(self.worst, frozenset() if self.worst > self.fluid * (1 + _TIGHT) else self.tight)
 
     def with_worst(self, worst: float, tight: Set[JobId] = frozenset()) -> tuple[float, ...]:
@@ -210,9 +211,9 @@ class Cuts:
         return peaks(group[rows], self.cell[rows], self.bps[rows], self._job_of_cell)
 
     def _of_few_subflows(self, group: Ints, cut: Ints, most: Ints) -> Floats:
-        """Return for each group of rows the bound of whole flows and of few subflows.
+        """Return for each group of rows the largest of three bounds: of whole flows, of few subflows and of steps.
 
-        ``most``: see ``slowdowns``."""
+        The module describes these bounds. ``most``: see ``slowdowns``."""
         slowdowns = self._stepped(group, cut, most == 1)
         kinds = len(self._capacities)
         for subflows in np.flatnonzero(np.bincount(most)).tolist():
@@ -230,9 +231,10 @@ class Cuts:
         return slowdowns
 
     def _most_flows(self, group: Ints, rows: Ints, groups: int, units: Ints | None) -> Ints:
-        """Return for each group of rows the number of ``rows`` in it; each counts ``units`` times, or once for None.
+        """Return for each group of rows how many of the flows in ``rows`` can send at the same time.
 
-        Each job counts with the phase that has the largest number, because flows of different phases do not add up."""
+        Flows of different phases of a job never send at the same time, so each job counts with the phase that has the
+        most flows. ``units``: number of times that each flow counts; None if each counts once."""
         if units is not None and units.max(initial=1) == 1:
             units = None
         if self._cells == self._jobs:
@@ -244,9 +246,10 @@ class Cuts:
         return np.bincount(of_group[first], largest, groups).astype(np.int64)
 
     def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Return for each group of rows the fluid bound rounded up to the next step; 0 where there is no step.
+        """Return for each group of rows the fluid bound, rounded up to the next step that link loads can have.
 
-        Only ``rows`` (a mask) count, and their flows count as whole."""
+        The module describes steps. Only the flows of ``rows`` (a mask) count, and they count as whole. The result is 0
+        for a group whose demands have no common unit."""
         of_group, _, bps = self._peaks(group, rows)
         slowdown = np.bincount(of_group, bps, len(cut)) / self._total[cut]
         if slowdown.max(initial=0.0) <= 1:
@@ -283,8 +286,8 @@ class Cuts:
     def whole_flows(self) -> Iterator[tuple[float, Ints]]:
         """Yield (size, count) for the largest sizes of whole flows.
 
-        ``count`` has the shape (cuts, jobs). An entry is the number of the job's whole flows of at least ``size`` bit/s
-        that cross the cut in one phase: the phase with the most whole flows across the cut."""
+        ``count[cut, job]`` is the number of whole flows of the job across the cut that have at least ``size`` bit/s.
+        Only flows of one phase count: the phase in which the job has the most whole flows across the cut."""
         kept = self._largest_phases(self.cut, ~self.splits)
         at, bps = self.cut[kept] * self._jobs + self.job[kept], self.bps[kept]
         for size in _largest_sizes(bps):
@@ -566,7 +569,9 @@ def _between_pods(problem: Problem, tiers: Tiers, outward: bool) -> Mapping[Dpid
 def _cuts_of_pod(
     problem: Problem, tiers: Tiers, leaves: Sequence[Dpid], outward: bool
 ) -> Iterator[tuple[Sequence[Dpid], list[LinkId]]]:
-    """Yield (first n leaves, links of their cut) for each n whose cut can be stronger than cuts of single leaves."""
+    """Yield (leaves, links) for each cut of the pod that can be stronger than the cuts of single leaves.
+
+    Each cut is that of the first n entries of ``leaves``, for some n."""
     capacity_bps, pod = problem.capacity_bps, tiers.pod[leaves[0]]
     edge, core = (tiers.up, tiers.core_up) if outward else (tiers.down, tiers.core_down)
     around = problem.paths.links_from(leaves[0]) if outward else problem.paths.links_into(leaves[0])

@@ -4,16 +4,20 @@ In: a problem and its plan. Out: links, jobs, flows, routes and slowdowns as int
 slowdown. docs/reference/json-output.md describes the form. When the planner claims a proof for which no witness is
 found here, a search has proven the slowdown. The file has the number of such slowdowns (``searched``).
 
-Witnesses prove that no routing has smaller slowdowns. A *cut* is a price per link. Multiply the demand of each flow by
-the price of the cheapest walk that it may take. The sum of these products over all flows is at most the sum of price *
-traffic over all links. Hence not all jobs can stay below a certain slowdown. Cuts come from NICs, from the bounds
-(``bounds``), and from the duals of the fluid optimum (``split_flows.lp``), in this order. A cut may have a *unit*. It
-then counts only the flows that stay whole, and rounds their demands down to multiples of the unit. With a number of
-*subflows* above 1 it instead counts the flows of at least one unit that have at most so many subflows.
+Witnesses prove that no routing has smaller slowdowns. They consist of cuts, groups and proofs:
 
-A *group* is a set of jobs of which at least a given number must have a given slowdown. A *proof* is a list of groups
-that together require a number of slow jobs. This number follows from the weights of the groups. The weights are a dual
-solution of the linear programme for the fewest jobs that satisfy all groups."""
+- A *cut* is a price per link. In every routing, each flow pays at least its demand times the price of the cheapest walk
+  that it may take. The sum of these smallest payments over all flows is at most the sum of price * traffic over all
+  links. If all slowdowns were small, the links would carry too little traffic for this. Hence not all jobs can stay
+  below a certain slowdown. Cuts come from NICs, from the bounds (``bounds``), and from the duals of the fluid optimum
+  (``split_flows.lp``), in this order.
+- A cut may have a *unit*. It then counts only the flows that stay whole, and rounds their demands down to multiples of
+  the unit. With a unit and a number of *subflows* above 1, a cut instead counts only the flows of at least one unit
+  that have at most so many subflows.
+- A *group* is a set of jobs of which at least a given number must be slow, that is, have at least a given slowdown.
+- A *proof* is a list of groups that together require a number of slow jobs. This number follows from weights of the
+  groups. The weights are a dual solution of the linear programme that looks for the fewest slow jobs that satisfy all
+  groups."""
 
 from __future__ import annotations
 
@@ -39,15 +43,17 @@ from signalbox.jobs.spec import JobId
 WHOLE = 10**12
 """Denominator of slowdowns, bounds and shares."""
 _FINE = 12
-"""Decimal exponent of the largest capacity when it is written as an integer.
+"""Decimal exponent of the largest capacity when capacities and demands are written as integers.
 
-Demands and capacities that differ only by rounding thus become equal."""
+The largest capacity becomes an integer from 10^12 to 10^13. Values that differ only by rounding errors become equal."""
 _NEARLY = 1e-9
-"""Relative amount by which a bound may be below the slowdown that it proves, in the first attempt.
+"""Relative amount by which the first attempt at a proof may prove less than the slowdown.
 
-The second attempt uses the whole ``SLOWDOWN_TOLERANCE``."""
+In the second attempt, the amount is ``SLOWDOWN_TOLERANCE``."""
 _MOST_UNITS = 16
-"""Number of the largest demands of a cut's flows that are tried as its unit, for each number of subflows."""
+"""Number of demands that are tried as the unit of a cut, for each number of subflows.
+
+They are the largest demands of the flows that cross the cut."""
 _FINEST = 64
 """Largest quotient of the smallest demand and the greatest common divisor of all demands.
 
@@ -153,7 +159,7 @@ _ALL = _Size(0)
 
 
 class _Source(NamedTuple):
-    """Cut that counts all flows by their demands, from which cuts that count in units are made."""
+    """Cut that counts all flows by their demands; the cuts with a unit are made from it."""
 
     cut: dict[str, Any]
     slowdown: float
@@ -161,13 +167,14 @@ class _Source(NamedTuple):
     sizes: Sequence[_Size] = ()
     """Units and numbers of subflows that may be tried."""
     highest: float = 0.0
-    """Upper limit of the slowdown that the cut can prove with any unit.
+    """Upper limit of the slowdowns that the cut can prove, whatever its unit.
 
-    A routing that puts each whole flow on the emptiest link has at most this slowdown."""
+    No unit can prove more, because a routing that puts each whole flow on the emptiest link has at most this
+    slowdown."""
 
 
 class _Group(NamedTuple):
-    """Set of jobs, at least ``least`` of which must have the slowdown that is to be proven."""
+    """Set of jobs of which at least ``least`` jobs must have the slowdown that is to be proven."""
 
     cut: tuple[int, _Size]
     """Cut that proves the statement about the group: the index of its ``_Source``, and the flows that it counts."""
@@ -316,15 +323,16 @@ class Witnesses:
         return groups
 
     def _of_cut(self, at: tuple[int, _Size], bound: int, worst: int, alone: set[int]) -> Iterator[_Group]:
-        """Yield the groups that one cut proves, and add to ``alone`` each single job that must be slow.
+        """Yield the groups that one cut proves, where a job is slow when its slowdown is at least ``bound``.
 
-        A job is slow when its slowdown is at least ``bound``. The groups are:
+        The groups are:
 
-        - each single job that must be slow;
+        - each single job that must be slow, and is not in ``alone`` yet; it is added to ``alone``;
         - all jobs of the cut, when at least two of them must be slow;
-        - the jobs with the largest needs: as few jobs as possible, so that at least one of them must be slow.
+        - the fewest jobs of which at least one must be slow; the jobs with the largest needs (``verify.Cut``) are taken
+          first.
 
-        The last two groups are also made from only the jobs that are not in ``alone``."""
+        The last two groups are made a second time, from only the jobs that are not in ``alone``."""
         cut = self._cut(at)
         jobs = sorted(cut.needs, key=lambda job: -cut.needs[job])
         if not jobs or not cut.proves(set(jobs), 1, bound, worst):

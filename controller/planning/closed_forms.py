@@ -1,41 +1,44 @@
 """Routing in closed form on a leaf-spine, part by part: optimal when the leaves of each part are alike.
 
-In: a ``Problem``. Out: routes of the flows between leaves. None when some paths do not have two links, or when the
+In: a ``Problem``. Out: routes of the flows between leaves, or None when some path does not have two links, or the
 leaves of a part have no common link.
 
 A flow loads links out of its source's leaf and links into its destination's leaf. Two flows belong to one *part* when
-they have the same source leaf or the same destination leaf, or when a chain of such flows connects them. Parts
-share no link between switches. A leaf can belong to two parts: its links out to one part, its links in to the other.
+they have the same source leaf or the same destination leaf, or when a chain of such flows connects them. Parts share no
+link between switches. A leaf can belong to two parts: with its links out to one part, and with its links in to the
+other.
 
-A *common link* has a cable from every sending leaf to one spine, and a cable from this spine to every receiving leaf. A
-spine with several cables to each leaf has several common links. A cable that has failed at one leaf of the part belongs
-to no common link. The cables of the leaves that belong to no common link are *residual links*.
+A *common link* of a part consists of one cable from every sending leaf to the same spine, and one cable from this spine
+to every receiving leaf. A spine with several cables to each leaf has several common links. A cable that has failed at
+one leaf of the part belongs to no common link. The cables of the leaves that belong to no common link are *residual
+links*.
 
 Flows are edges of a bipartite multigraph, from the leaf of the source to the leaf of the destination. Edges that share
 a leaf on the same side get different colours; as many colours as the largest degree are enough (König's theorem).
 
-- *Balanced edge colouring* routes whole flows: colours are the S common links. A leaf of degree d is first cut
-  into copies of at most S flows each. The colouring is then *equitable* (de Werra, "Equitable colorations of
-  graphs", 1971): each leaf has floor(d/S) or ceil(d/S) flows of each colour. No routing of whole flows puts fewer flows
-  on the fullest of these S links.
+- *Balanced edge colouring* routes whole flows: colours are the S common links. A leaf of degree d is first cut into
+  copies of at most S flows each. The colouring is then *equitable* (de Werra, "Equitable colorations of graphs", 1971):
+  each leaf has floor(d/S) or ceil(d/S) flows of each colour. No routing of whole flows puts fewer flows on the fullest
+  of these S links.
 - *Interval cutting* splits flows of equal demand. Colour the flows with D colours, where D is the largest degree.
   Colour c owns the interval [c, c+1) of a line of length D. Cut the line into segments, one per common link. A flow
   puts on a link the share of its colour's interval that lies in the link's segment. A leaf has at most one flow of a
   colour, so it loads a link with at most the length of the link's segment. The length of a segment is proportional to
   its link's capacity, so that all common links are equally loaded. When all links of the leaves are common links and
   are alike, this load is the lower bound of the leaf's cut (``bounds``). If no segment is shorter than 1, a flow
-  touches at most two segments. With the slowest links first, segments may even be a little shorter.
+  touches at most two segments. When the segments of the slowest links come first, this is true even if these segments
+  are a little shorter.
 - *Residual links* serve equal flows too. Flows are coloured as if each spine with residual links were one more common
   link; the flows of the spine's colours take the spine's links. A few *late* flows cannot take these links, because one
   of their leaves has no link to the spine. When flows are split, late flows get further colours, and all remaining
   colours are cut onto the common links. When flows are whole, each late flow takes the common link where it meets the
   fewest flows. Among several such links it takes the link where it slows the fewest other jobs.
-- *Whole flows first* serves flows that all have the same number of equal subflows: as many whole flows on every link as
-  the slowdown allows, and the subflows of the other flows on the remaining capacity.
+- *Whole flows first* serves flows that all have the same number of equal subflows. Every link takes as many whole flows
+  as the slowdown allows. The subflows of the other flows take the remaining capacity.
 
-Demands that differ a little (``_NEARLY``) are cut as if all demands were the largest one. The capacity of a common
-link is the smallest capacity of its links at any leaf. The slowdowns are computed from the routes and include
-the cost of both simplifications; the bounds do not."""
+Demands that differ a little (``_NEARLY``) are cut as if all demands were the largest one. The capacity of a common link
+is the smallest capacity of its links at any leaf. Both are simplifications that may make routes worse. The slowdowns
+include this cost, because they are computed from the routes; the bounds do not include it."""
 
 from __future__ import annotations
 
@@ -107,9 +110,10 @@ def _each_part(problem: Problem, bounds: Bounds, at_once: bool) -> Iterator[tupl
 
 
 def _cut_alike(numbers: Numbers, apart: Sequence[Ints], floor: Floats) -> Iterable[Ints]:
-    """Return the parts, joined where flows are cut in the same way; one colouring is faster than one for each part.
+    """Join the parts whose flows are cut in the same way, and return the resulting parts.
 
-    ``floor``: lower bound of the slowdown of each flow's job."""
+    Colouring the joined part once is faster than colouring each part. ``floor``: lower bound of the slowdown of each
+    flow's job."""
     if len(apart) == 1:
         return apart
     joined: defaultdict[tuple[float, ...], list[Ints]] = defaultdict(list)
@@ -338,20 +342,22 @@ def parts(numbers: Numbers, flows: Ints) -> list[Ints]:
 
 
 def color_evenly(numbers: Numbers, flows: Ints, common: CommonLinks, running: Ints | None = None) -> NumberedRoutes:
-    """Return routes of whole flows between leaves: no link has more than ceil(flows of its leaf / common links).
+    """Return routes of whole flows between leaves, divided evenly over the common links.
 
-    The same holds for the flows of each demand, and for each job's flows of one demand. ``running``: the two links that
-    each flow uses now, -1 for none; flows stay on them where possible."""
+    No link has more than ceil(number of its leaf's flows / number of common links) flows. The same is true if only the
+    flows of one demand are counted, or only the flows of one demand that belong to one job. ``running``: the two links
+    that each flow uses now, -1 for none; flows stay on them where possible."""
     current = None if running is None else common.of_links(running[flows])
     colors = _even_for_each_job(numbers, flows, common.count, current)
     return NumberedRoutes(flows, common.paths(numbers, flows, colors), np.ones(len(flows)))
 
 
 def _even_for_each_job(numbers: Numbers, flows: Ints, colors: int, current: Ints | None = None) -> Ints:
-    """Return a colouring of the flows that is even in each leaf, in its flows of each demand, and in each job of these.
+    """Return a colouring that divides the flows of every leaf evenly among the colours.
 
-    So a job fills no link with its own flows when it could use several links. In a job with several phases, the flows
-    of each phase are divided evenly too."""
+    It also divides evenly the flows of each demand at a leaf, and each job's flows of one demand at a leaf. So a job
+    fills no link with its own flows when it could use several links. In a job with several phases, the flows of each
+    phase are divided evenly too."""
     ends = numbers.src[flows], numbers.dst[flows]
     most = max(int(np.bincount(of).max()) for of in ends)
     cell = np.zeros(len(numbers.job), np.int64)
@@ -527,11 +533,11 @@ def _split_over_residual_links(
 def _fewest_late(
     numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, colors: Ints
 ) -> tuple[Bools, Bools, Ints]:
-    """Assign residual spines to the colours that are at least 0, so that few flows are late.
+    """Choose a residual spine for each colour, so that few flows are late (see the module).
 
-    Return whether each flow is late, whether it has a path over its spine, and the links of the flows with a path.
-    The best assignment has the smallest number of late flows at any leaf, because late flows need as many further
-    colours."""
+    Return whether each flow is late, whether it has a path over its spine, and the links of the flows with a path. The
+    best choice has the smallest number of late flows at any leaf, because late flows need as many further colours.
+    Flows with a colour below 0 get no spine, and are not late."""
 
     def shifted(by: int) -> tuple[int, Bools, Bools, Ints]:
         spine = np.where(colors < 0, -1, (colors + by) % residual.count)
@@ -612,12 +618,13 @@ def color_whole_first(problem: Problem, bounds: Bounds) -> NumberedRoutes | None
 def _whole_first(
     numbers: Numbers, flows: Ints, group: Ints, common: CommonLinks, floor: float
 ) -> NumberedRoutes | None:
-    """Return routes of one part; None when flows differ.
+    """Return routes of one part, in which as many flows as possible stay whole; None when flows differ.
 
-    The multigraph of whole flows has a proper colouring with D colours, where D is its largest degree. Every common
-    link gets as many whole colours as its load allows, those with the most flows first. The subflows of the other
-    colours lie colour by colour on a line, which is cut into segments of equal length, one per common link.
-    ``floor``: lower bound of all slowdowns, so that links may have this load."""
+    The flows first get the colours of a proper colouring, as if all of them were whole. It has D colours, where D is
+    the largest degree. On every common link, the flows of as many colours stay whole as the link's load allows; the
+    colours with the most flows are taken first. The subflows of the other flows lie colour by colour on a line, which
+    is cut into segments of equal length, one per common link. ``floor``: lower bound of all slowdowns, so that links
+    may have this load."""
     order = np.argsort(group, kind="stable")
     flows = flows[order]
     _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)

@@ -4,20 +4,22 @@ Edges that share a node on one side get different colours in a *proper* colourin
 are enough (König's theorem). For an *even* colouring with S colours, each node is first cut into copies with at most S
 edges each. The resulting graph then gets a proper colouring.
 
-A *nested* colouring is even in sets of edges, such as the edges of a leaf, of a pod, or of a job on a leaf. The sets
-are on each side (sources, destinations) and on each level. A set lies within one set of the next outer level. No set
-has more than ceil(edges / colours) edges of one colour.
+A *nested* colouring is even in sets of edges, such as the edges of a leaf, of a pod, or of a job on a leaf. There are
+sets on each side (sources, destinations), on several levels: a set lies within one set of the next outer level. No set
+has more than ceil(edges / colours) edges of one colour. The colouring is made in two steps:
 
-- *Halving*: in every set the edges are paired; a left-over edge is paired with a left-over edge of another set in the
-  same outer set. Pairs of both sides form even cycles. The edges of a cycle go alternately into the two halves, so the
-  halves of every set differ by at most one edge. This works like Euler splits (Gabow, "Using Euler partitions to edge
-  color bipartite multigraphs", 1976).
-- When no edge has a colour, the first colouring is even in the outermost sets and nearly so in the others. Otherwise
-  edges without a colour get the rarest colour of their sets.
-- While a set has too many edges of one colour, all edges of this colour and of the set's rarest colour are halved. Each
-  time the sum of squares of the numbers of edges per set and colour decreases. The loop therefore ends (de Werra,
-  "Equitable colorations of graphs", 1971). Disjoint pairs of colours are halved at once. A cycle keeps the colours of
-  most of its edges where possible."""
+1. When no edge has a colour yet, a first colouring is made that is even in the outermost sets, and nearly even in the
+   others. Otherwise each edge without a colour gets the rarest colour of its sets.
+2. While a set has too many edges of one colour, take all edges of this colour and of the set's rarest colour, and halve
+   them: each half gets one of the two colours. Each time the sum of squares of the numbers of edges per set and colour
+   decreases. The loop therefore ends (de Werra, "Equitable colorations of graphs", 1971). Pairs of colours that have no
+   colour in common are halved at once.
+
+*Halving* divides edges into two halves, so that the halves of every set differ by at most one edge. First, the edges of
+every set are paired, on each side. A left-over edge is paired with a left-over edge of another set in the same outer
+set. The pairs of both sides then form cycles of even length. The edges of a cycle go alternately into the two halves.
+This works like Euler splits (Gabow, "Using Euler partitions to edge color bipartite multigraphs", 1976). When colours
+are halved, most edges of a cycle keep their colours where possible."""
 
 from __future__ import annotations
 
@@ -66,9 +68,9 @@ def _numbered(nodes: Sequence[int]) -> Ints:
 
 
 def _copies(nest: Nest, size: int) -> Ints:
-    """Divide each outermost set into copies with at most ``size`` edges; return the number of the copy of each edge.
+    """Divide each outermost set into copies of at most ``size`` edges, and return the number of each edge's copy.
 
-    All copies of an outermost set but one are full. As many copies as possible lie in one inner set."""
+    In each outermost set, all copies but one are full. Where possible, all edges of a copy belong to one inner set."""
     copies = np.full(len(nest[0]), -1)
     left, count = np.arange(len(nest[0])), 0
     for level, sets in enumerate(nest, 1):
@@ -127,7 +129,7 @@ def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Ints | None 
 
 
 def _filled(current: Ints, sides: tuple[Nest, Nest], colors: int) -> Ints:
-    """Return ``current`` with the rarest colour of its sets for each edge without a colour."""
+    """Return ``current`` completed: each edge without a colour gets the colour that is rarest in its sets."""
     coloring, levels = current.copy(), [level for side in sides for level in side]
     there = current >= 0
     counts = [_counts(coloring[there], level[there], int(level.max()) + 1, colors) for level in levels]
@@ -145,9 +147,10 @@ def _counts(coloring: Ints, level: Ints, sets: int, colors: int) -> Ints:
 
 
 def _uneven(coloring: Ints, sides: tuple[Nest, Nest], colors: int) -> list[tuple[int, int]]:
-    """Return the most frequent and the rarest colour of sets with too many edges of one colour, as disjoint pairs.
+    """Return pairs of colours whose edges are to be halved: the most frequent and the rarest colour of an uneven set.
 
-    The pairs of the most sets are chosen first."""
+    A set is uneven if it has too many edges of one colour. No colour occurs in two of the returned pairs. Pairs that
+    are found in the most sets are chosen first."""
     found: Counter[tuple[int, int]] = Counter()
     for level in (level for side in sides for level in side):
         cells, at = distinct(level * colors + coloring)
@@ -193,7 +196,10 @@ def _second_half(sides: Sequence[Nest], group: Ints, second: Bools, kept: Bools)
 
 
 def _partners(nest: Nest, group: Ints, second: Bools) -> Ints:
-    """Return the partner of each edge in its group, or -1. Edges in different halves are paired first."""
+    """Return for each edge the other edge of its pair, or -1 for an edge without a partner.
+
+    Pairs lie within a group. Edges of the same inner set are paired first, and among these, edges in different
+    halves."""
     partners, left = np.full(len(group), -1), np.arange(len(group))
     for level in (*nest, np.zeros(len(group), np.int64)):
         key = 2 * (group[left] * (int(level.max(initial=0)) + 1) + level[left]) + second[left]

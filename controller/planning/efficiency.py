@@ -151,11 +151,13 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
     """Return jobs that may be slower than predicted, because other jobs open more connections per flow on their links.
 
     A saturated link gives each of its connections the same rate (docs/explanation/simulator.md). A flow has one
-    connection per subflow; paced subflows together count as one connection. A connection gets at least the smallest
-    rate that any link of its path would give it if all connections sent at once. On one link this rate is capacity x
-    d / D. Here d is the demand of the connection's flow, and D is the sum of d over all connections on the link. When
-    all flows have equally many connections, this rate is the connection's part of d, divided by the load of the link.
-    Flows of unequal demand are assumed to get rates in proportion to their demands, as slowdowns assume too."""
+    connection per subflow; paced subflows together count as one connection.
+
+    For each connection, a lower bound of its rate is computed. If all connections sent at once, each link of its path
+    would give it some rate; the bound is the smallest of these rates. On one link this rate is capacity x d / D. Here d
+    is the demand of the connection's flow, and D is the sum of d over all connections on the link. When all flows have
+    equally many connections, this rate is the connection's part of d, divided by the load of the link. Flows of unequal
+    demand are assumed to get rates in proportion to their demands, as slowdowns assume too."""
     routed = [(flow, number, routes[flow.id]) for number, flow in enumerate(problem.flows) if flow.id in routes]
     if not any(flow.id.subflow or (len(route) > 1 and not flow.paced) for flow, _, route in routed):
         return frozenset()
@@ -198,7 +200,9 @@ def slowdowns_and_own(
 
 
 def _of_jobs(problem: Problem, rows: Passing, on_link: Peaks, loads: Floats) -> dict[JobId, float]:
-    """Return the largest of ``loads``, at least 1, of each job with a routed flow; ``loads``: one per row."""
+    """Return the slowdown of each job with a routed flow: the largest of the job's ``loads``, and at least 1.
+
+    ``loads``: the load that counts for each row of ``on_link``."""
     numbers = problem.numbers
     slowdowns = np.ones(len(numbers.job_ids))
     np.maximum.at(slowdowns, on_link.job, loads)
@@ -517,9 +521,10 @@ class FabricLoads:
 
 
 class _Cell:
-    """Flows and fixed subflows of one phase of a job, or of all jobs that have a single phase.
+    """Flows and fixed subflows whose rates add up on a link.
 
-    ``columns``: columns of ``links`` in which ``FabricLoads`` has these flows."""
+    They are those of one phase of a job, or those of all jobs that have a single phase. ``columns``: places of the
+    flows in the last dimension of the argument ``links`` of ``FabricLoads.of``."""
 
     def __init__(self, columns: Ints, bps: Floats, fixed_link: Ints, fixed_bps: Floats) -> None:
         self.columns = columns
@@ -532,9 +537,10 @@ class _Cell:
         return links if len(self.columns) == links.shape[2] else links[:, :, self.columns]
 
     def sums(self, taken: Ints, fixed_link: Ints, width: int) -> Floats:
-        """Return the bit/s on every link; shape (draws, ``width``).
+        """Return the bit/s that these flows and fixed subflows send over every link; shape (draws, ``width``).
 
-        Both ``taken`` and ``fixed_link`` contain numbers of links, below ``width``."""
+        ``taken``: links of the flows, as the method ``taken`` returns them. ``fixed_link``: link of each fixed subflow.
+        Both may number the links anew (``_compact``); all numbers are below ``width``."""
         draws = taken.shape[1]
         at = (taken + (np.arange(draws) * width)[:, None]).ravel()
         if self._equal_bps is not None:
@@ -550,9 +556,10 @@ class _Cell:
 
 
 def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Ints]:
-    """Return the link numbers of the links that one job uses, and for each link number its index among them.
+    """Assign new numbers from 0 to the links that one job uses, so that the job's sums fit into small arrays.
 
-    With these indices the job's sums fit into small arrays. ``width``: number of all links."""
+    Return the usual number of each of these links, and an array that has the new number of a link at the place of its
+    usual number. ``width``: number of all links."""
     on = np.zeros(width, bool)
     for cell in cells:
         on[cell.taken(links)] = True
@@ -645,7 +652,9 @@ class NextHops:
         return tuple(self.links[number] for number in numbers.tolist() if number != self.nothing)
 
     def _expand(self, fabric: _Fabric, begin: Ints) -> None:
-        """Give numbers to the states reachable from the codes ``begin``, and fill the arrays of their positions."""
+        """Find and number all states that can be reached from ``begin``, and fill the arrays of their positions.
+
+        ``begin``: codes (see ``_Fabric``) of the states in which the flows begin."""
         state_of = np.full(fabric.arrived + 1, -1)
         ahead = np.zeros(fabric.arrived + 1, bool)
         ahead[begin] = True

@@ -1,4 +1,4 @@
-"""Effects of failures on hashing, on the repair and on the plan, beside bounds that hold for every routing.
+"""Effects of failures: slowdowns under hashing, after the repair and after a new plan, and bounds for every routing.
 
 In: ``AnalyseFailures``, for each single failure, or for the failure of all named parts at once. Out:
 ``FailureAnalysis``, worst case first.
@@ -12,10 +12,11 @@ computed for the failure with the most such routes.
 
 The cheap steps come first:
 
-1. the bound of every case in closed form;
-2. hashing, and the repair: valid routes stay, and the greedy finds paths for the other flows;
-3. the planner, where the repair misses the bound. A plan can only improve on the repair. So when only the N worst cases
-   are wanted, no plan is made for a case whose repair is already better than N finished cases."""
+1. The bound of every case is computed in closed form.
+2. The slowdowns under hashing and after the repair are computed. The repair keeps valid routes, and the greedy finds
+   paths for the other flows.
+3. Where the repair misses the bound, the planner makes a plan. A plan can only improve on the repair. So when only the
+   N worst cases are wanted, no plan is made for a case whose repair is already better than N finished cases."""
 
 from __future__ import annotations
 
@@ -192,8 +193,9 @@ def one_way_ports(fabric: Fabric) -> Iterator[tuple[str, frozenset[LinkId]]]:
 def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabric) -> tuple[Failure, ...]:
     """Return the possible failures of working parts of ``fabric``.
 
-    The parts are switches without hosts, cables, and ports with one-way links, which count as cables. ``intact``:
-    fabric without failures; the names number parallel cables as in this fabric."""
+    The parts are switches without hosts, cables, bundles of parallel cables, and ports with one-way links, which count
+    as cables. ``kinds``: kinds of failures to return. ``intact``: fabric without failures. A parallel cable is named
+    with its number in ``intact``, which does not change when another cable fails."""
     with_hosts = {host.at.dpid for host in intact.hosts.values()}
     at: defaultdict[Dpid, set[LinkId]] = defaultdict(set)
     for link in fabric.links.values():

@@ -329,11 +329,13 @@ class BusyLink:
 
 @dataclass(frozen=True, slots=True)
 class LeafCut:
-    """Cut that bounds a job: flows that share the links of a leaf, out of it or into it.
+    """Cut that bounds the slowdown of a job: some flows, and the links of a leaf that these flows have to share.
 
-    The cut has all flows out of (or into) the leaf, or only the flows to (or from) ``other_leaf``. On three tiers it
-    may also have the flows between some leaves of a pod and other pods. ``leaf`` then gives the number of these leaves,
-    and names one of them."""
+    A cut has one of these sets of flows:
+    - all flows out of the leaf, or all flows into it;
+    - only the flows to ``other_leaf``, or only those from it;
+    - on three tiers, the flows from some leaves of a pod to other pods, or from other pods to these leaves. ``leaf``
+      then gives the number of these leaves, and names one of them."""
 
     leaf: str
     other_leaf: str | None
@@ -345,11 +347,12 @@ class LeafCut:
     fluid_slowdown: float
     """Load of the links if the flows of the cut were spread evenly over the links."""
     whole_slowdown: float
-    """Lower bound of the load of the most loaded link when flows have at most as many subflows as they may."""
+    """Lower bound of the load of the most loaded link, when no flow is divided into more subflows than are allowed for
+    it."""
     jobs: tuple[JobFlows, ...]
     """Number of flows of each job, the job with the most flows first."""
     subflows: int
-    """Number of subflows of the cut's flows: a flow that is planned as equal subflows counts once per subflow."""
+    """Number of subflows of the cut's flows; a flow that is planned as n equal subflows counts n times."""
     drained: int = 0
     """Number of working links, of the switches on this side of the cut, that an operator has taken out of service."""
     max_subflows: int = 1
@@ -446,7 +449,7 @@ class JobAnalysis:
 
     None when no flow has a choice of paths."""
     pinning_gains_nothing: bool = False
-    """Whether at least 95 % of the draws of ``hashed_slowdown`` are as good as the best known routes."""
+    """Whether at least 95 % of the random draws for ``hashed_slowdown`` are as good as the best known routes."""
     fullest_nic: BusyLink | None = None
     own_link: BusyLink | None = None
     """Link between switches that the job's own flows load most; None unless they exceed its capacity."""
