@@ -152,12 +152,12 @@ def color_evenly(problem: Problem, flows: Sequence[Flow], tiers: Tiers, worst: f
 def _groups(
     problem: Problem, flows: Sequence[Flow], tiers: Tiers, ends: _Ends, running: Sequence[int], worst: float
 ) -> list[tuple[Sequence[int], range]]:
-    """Return groups as (indices of flows, range of the common edge links with which these flows are coloured).
+    """Return the groups into which the flows are divided, and the common edge links with which each group is coloured.
 
-    Normally all flows are one group, and use the links of the planes with the most common core links. When planes
-    are unequal and one group would exceed the slowdown ``worst``, ``choose`` divides the flows into several groups.
-    Planes with equally many common core links then serve the same group. ``running``: index of the common edge link
-    that each flow takes now, -1 for none."""
+    A group is returned as (indices of its flows, range of common edge links). Normally all flows are one group, and use
+    the links of the planes with the most common core links. When planes are unequal and one group would exceed the
+    slowdown ``worst``, ``choose`` divides the flows into several groups. Planes with equally many common core links
+    then serve the same group. ``running``: index of the common edge link that each flow takes now, -1 for none."""
     edge_bps, core_bps = _rates(problem, tiers)
     count, load = _edge_links(tiers, ends, core_bps / edge_bps)
     together: list[tuple[Sequence[int], range]] = [(range(len(flows)), range(count))]
@@ -390,7 +390,9 @@ class _Planes:
         return None if waiting else planes
 
     def _core_links_needed(self, color: int, common: int) -> int:
-        """Return the load that a share of 1 of the colour adds to all core links of the most loaded pod together."""
+        """Return the sum of the loads that a share of 1 of the colour adds to the core links of a pod.
+
+        The pod is the one with the most flows of this colour between pods."""
         count = self.counts[color]
         return math.ceil(count / common) * common if self.whole_in_plane else count
 
@@ -402,8 +404,9 @@ class _Planes:
     def _cut(self, parts: Sequence[_Part], room: float, found: Mapping[_Group, Sequence[object]]) -> list[_Subflow]:
         """Return the subflows of a plane.
 
-        The groups are adjacent on a line, which is cut into segments of length ``room``. The groups with the fewest
-        subflows so far are placed where the cuts are."""
+        The groups are adjacent on a line, which is cut into segments of length ``room``. A cut inside the place of a
+        group divides the flows of the group further. The places with the most cuts are therefore given to the groups
+        with the fewest subflows so far."""
         subflows = []
         begin = 0.0
         for color, share in parts:

@@ -68,8 +68,8 @@ def step(
 ) -> Routes | Stuck:
     """Return the routes after the moves towards ``goal`` that give the smallest sorted slowdowns.
 
-    Of several such sets of moves the largest set is made. Slowdowns are compared only at the tie-breaks.
-    ``most``: number of flows that may move, not counting the flows in ``free``."""
+    Only decreases at the tie-breaks (see the module) count as smaller slowdowns. Of several equally good sets of moves,
+    the largest one is made. ``most``: number of flows that may move, not counting the flows in ``free``."""
     if limits.left_s <= 0:
         return Stuck(final=False)
     model = _Model(problem, start, goal, limits)

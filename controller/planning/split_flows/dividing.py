@@ -377,8 +377,8 @@ def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) ->
 def _one_to_change(kept: set[int], before: Sequence[Route | None], rest: Mapping[Path, float]) -> int:
     """Return the flow (index) in ``kept`` that is best to reroute.
 
-    Its route has the fewest paths without a remaining amount in ``rest``, so that dropping it adds the fewest paths to
-    ``rest``."""
+    When a flow is rerouted, its amounts are added to ``rest``. The best flow is the one that adds the fewest paths
+    which have no amount in ``rest`` yet."""
 
     def new_paths(index: int) -> int:
         return sum(rest.get(path, 0.0) <= _ROUNDED for path, _ in before[index] or ())

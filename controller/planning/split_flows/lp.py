@@ -279,9 +279,9 @@ class FluidModel:
     def _solve(
         self, start: Floats, goal: Goal, more: Ints, less: Ints, seconds: float, *, nearly: bool = False
     ) -> tuple[Spread, Floats, Bools] | None:
-        """Return the spread, the price of one more flow of each class, and which classes were in the model.
+        """Return the spread, the prices of classes, and whether each class was in the model; None when time runs out.
 
-        ``nearly``: see ``Programme.solve``."""
+        The price of a class is the cost of one more flow of it. ``nearly``: see ``Programme.solve``."""
         of = self.of
         programme = Programme()
         excess_cost, move_cost = self._costs(goal)

@@ -72,7 +72,7 @@ _FEW = 200
 _BEGIN_S = 10e-6
 """Seconds per flow to find the parts of the problem, and the parts that miss their aims."""
 _NEAR_AIM = 0.01
-"""Relative distance above an aim at which the aim counts as reached, when the capacities of links differ a little.
+"""Relative distance above an aim at which the aim counts as reached, if the links' capacities differ a little.
 
 Capacities differ because of measured background, which is never the same twice. The distance is smaller than any gain
 for which a plan is adopted."""

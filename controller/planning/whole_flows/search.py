@@ -56,7 +56,7 @@ _MOVES_SHARE = 0.25
 _FLUID_SHARE = 0.25
 """Share of the remaining time for the fluid optimum, which may be a stronger bound than cuts."""
 _STEPS_PER_S = 15_000
-"""Number of steps per second. A step places one flow, and ejects the flows in its way."""
+"""Number of steps that count as a second of the time limit. A step places one flow, and ejects the flows in its way."""
 _PATIENCE = 3_500
 """Number of steps without progress (fewer flows without a path) after which an attempt is given up."""
 _TRIES = 3

@@ -39,11 +39,12 @@ _WORST_SHARE = 0.6
 _LEAST_GAIN = 1e-3
 """Smallest relative decrease of a slowdown at which an attempt aims."""
 _NEAREST = 0.2
-"""Smallest part of the distance to the bound at which an attempt aims."""
+"""Fraction of the distance to the bound. If an attempt fails that aims at a smaller part, no nearer aim is tried."""
 _MOST_JOBS = 16
 """Number of jobs whose own slowdown is lowered in one round."""
 _MOST_MOVED = 48
-"""Number of flows of a link that are compared in one step."""
+"""Largest number of flows for which the moves off a link are evaluated in one step; more flows are sampled at
+random."""
 _TENURE = 10
 """Smallest number of steps for which a flow may not return to a path; at random up to twice as many."""
 _MOST_SUMS = 20_000_000
@@ -289,9 +290,9 @@ class TabuSearch:
         self.move(int(flows[row]), path)
 
     def changes(self, flows: Ints) -> Floats:
-        """Return by how much the excess grows when a flow takes a path; shape (flows, paths).
+        """Return the change of the total excess when a flow takes a path, for each flow and path; shape (flows, paths).
 
-        The change is infinite for its own path."""
+        The change is infinite for the path that the flow has already."""
         pair, job, key, place = self._pair[flows], self._job[flows], self._first_key[flows], np.arange(len(flows))
         bps = self._bps[:, flows]
         new, at = self._paths[pair], self._at[flows]
@@ -314,7 +315,9 @@ class TabuSearch:
         return change
 
     def _limit_without_flow(self, job: Ints, links: Ints) -> Floats:
-        """Return the limit of each link if one flow of the job left it; ``links``: shape (jobs, hops)."""
+        """Return the limit that each link would have if one flow of a job left the link.
+
+        ``job``: job of each row of ``links``. ``links``: shape (jobs, hops)."""
         ceiling: Floats = self._ceiling[links]
         if self._alike:
             return ceiling
