@@ -1,10 +1,11 @@
 """Choice of the alarm events that get a line in the log.
 
 Not every event gets a line, because a switch can make alarms begin and end all the time. The beginning and the end of
-an alarm have a line each. Further events of the alarm within ``AGAIN_S`` have none. After that time, the latest of
-these events gets a line if it differs from the last line. In: events of alarms, and ``now`` in monotonic seconds. Out:
-lines. The history has all events (``controller.events``). Pure.
-"""
+an alarm have a line each. If the alarm begins and ends again within ``AGAIN_S``, these events get no line at once.
+After ``AGAIN_S``, the latest of them gets a line if it differs from the last line.
+
+In: events of alarms, and ``now`` in monotonic seconds. Out: lines. The history has all events (``controller.events``).
+Pure."""
 
 from __future__ import annotations
 

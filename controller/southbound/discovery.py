@@ -32,7 +32,9 @@ FIRST_GAP_S = 0.25
 
 The gap doubles until a probe arrives or the probe interval is reached. After that, the port has *settled*."""
 SLOT_S = 0.5
-"""Seconds between the times at which blocks of settled ports are probed; at most a quarter of the probe interval."""
+"""Seconds between two slots, which are the times at which settled ports are probed.
+
+The slots are closer together if this is more than a quarter of the probe interval."""
 BLOCK = 32
 """Number of settled ports of one switch that are probed together."""
 MISSES = 3
@@ -47,8 +49,9 @@ USUAL_PORTS = 256
 
 The ports of a switch with more ports are probed less often, so that probes of other switches are not delayed."""
 QUIET_SHARE = 4
-"""Factor by which ports without a link are probed less often, if the rate does not allow a probe per port and
-interval."""
+"""Factor by which ports without a link are probed less often than ports with a link.
+
+It is used if the rate does not allow one probe per port and interval."""
 BURST = 4
 """Factor by which new ports may raise the rate above ``max_probes_per_s``."""
 BURST_S = 0.1
@@ -477,8 +480,8 @@ class Discovery:
 def _next_slot(at: PortRef, now: float, interval_s: float) -> float:
     """Return the next time after ``now`` at which the port is probed, at most one interval later.
 
-    Times are multiples of the slot. All ports of a block share a slot, because writing to a further switch costs
-    more than a further probe in the same write."""
+    The time is that of a slot (``SLOT_S``). All ports of a block share a slot, because writing to a further switch
+    costs more than a further probe in the same write."""
     slot_s = min(SLOT_S, interval_s / 4)
     slots = math.ceil(interval_s / slot_s - 1e-6)
     mine = int(phase(at.dpid) * slots) + at.port // BLOCK

@@ -196,7 +196,7 @@ class GivenRules:
             self._beyond[dpid, kind] = size
 
     def takes_foreign(self, dpid: Dpid, kind: int, size: int) -> bool:  # noqa: ARG002
-        """Mark the switch as slow to read if the reply has many entries. Return True in any case.
+        """Mark the switch as slow to read if the reply has many entries, and return True: the part is always decoded.
 
         ``kind``: OFPMP_FLOW. ``size``: bytes of all entries in the reply, up to the end of this part. The entries may
         be foreign, and their number is not limited."""
@@ -207,7 +207,7 @@ class GivenRules:
     def take_slow(self, dpid: Dpid) -> bool:
         """Return whether the switch was marked as slow to read since the last call.
 
-        If so, the time for the part of the reply counts against the share of the switch."""
+        If so, the processing time of the part counts against the switch's share of the hub's time."""
         is_slow = dpid in self._slow
         self._slow.discard(dpid)
         return is_slow
