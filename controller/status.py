@@ -213,7 +213,7 @@ class DrainStatus:
     links: int
     """Number of links of the part that exist now."""
     rate_bps: float | None = None
-    """Rate of the part's busiest link in bit/s since the last flow was moved away; None until counters show it."""
+    """Mean rate of the part's busiest link in bit/s, since no flow should use the part; None until counters show it."""
     waits_for: tuple[str, ...] = ()
     """Texts that name the switches whose confirmation or counters are still missing."""
 
@@ -412,7 +412,8 @@ class StatusBoard:
     def switches_of_members(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """Return two mappings by the id of the member: the number of switches it holds, and the number assigned to it.
 
-        A member holds a switch when the switch has confirmed it as its OpenFlow master."""
+        A member holds a switch when the switch has confirmed it as its OpenFlow master. If only the leader can be
+        master, both numbers are that of all switches in the fabric."""
         if self.holders:
             held, assigned = (Counter(one.id for one in find().values()) for find in (self.holders, self.assigned))
             return held, assigned

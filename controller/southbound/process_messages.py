@@ -23,9 +23,9 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Question about a switch, or the parent's answer. An answer is sent again whenever it has changed.
+    """Question about a switch to the parent, or the parent's answer. The fields are as in ``Holding``.
 
-    The fields are as in ``Holding``."""
+    The parent sends an answer again whenever it has changed."""
 
     dpid: Dpid
     since: float | None

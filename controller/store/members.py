@@ -49,11 +49,12 @@ class Members:
     """Members at one moment.
 
     - ``all``: members with a lease, ordered by name.
-    - ``leader``: member that has the claim of the state, made from the contents of the claim; None if no member has it.
+    - ``leader``: member that has the claim of the state; None if no member has it. Only the fields ``id``, ``name`` and
+      ``api`` are set, because the claim contains no others.
     - ``began``: monotonic time in seconds at which reading the members began.
     - ``draining``: names of members, present or absent, that should be the holder of no switch.
-    - ``absent``: known members without a lease. The value is when the member was last present, in seconds since
-    1970."""
+    - ``absent``: for each known member without a lease, by name, the time when it was last present, in seconds since
+      1970."""
 
     all: tuple[Member, ...]
     leader: Member | None
@@ -99,9 +100,10 @@ class Membership(Protocol):
         """Members at the latest reading; empty before the first one."""
 
     def leader(self) -> Member | None:
-        """Return the leader: the member that has the claim of the state. It is made from the contents of the claim.
+        """Return the leader: the member that has the claim of the state.
 
-        Returns None if no member has the claim, or if the latest reading is older than the duration of a lease."""
+        Its fields are as in ``Members.leader``. Returns None if no member has the claim, or if the latest reading is
+        older than the duration of a lease."""
 
     def drain(self, name: str, drains: bool) -> None:
         """Save whether members of this name are draining, and return when ``newest`` shows it.

@@ -7,10 +7,10 @@ ones, and the others may end the lease at once. If the machine or the network fa
 the connections are not refused. The others then wait until the lease runs out.
 
 The others can be wrong in one case: the network breaks the connection and then refuses a new one, as a machine without
-the process would. They then end the lease of a member that still works. This is safe for the state and the switches:
-etcd refuses the commits of the former leader, and switches refuse the rules of the former holder. The member itself
-notices its loss when it next renews its lease, or at the latest when the lease would have ended. Until then a former
-leader still answers calls, and claims switches that restart.
+the process would. They then end the lease of a member that still works. Even then etcd refuses the commits of the
+former leader, and switches refuse the rules of the former holder. But the member itself notices its loss only when it
+next renews its lease, or when the lease would have ended. Until then a former leader still answers calls, and claims
+switches that restart.
 """
 
 from __future__ import annotations

@@ -548,8 +548,8 @@ _MATCHES: Mapping[tuple[int, Match], Dropped] = {
 }
 """Kind of packets that each drop rule drops, by priority and match of the rule.
 
-Priorities are above 0. A rule with priority 0 is the table-miss entry, which a table must have even when it gets full,
-whereas drop rules are optional."""
+Drop rules are optional, so they have priorities above 0: the rule with priority 0 is the table-miss entry, which a
+table must have even when it gets full."""
 
 _KINDS = {FlowKey(Table.DEFAULT, *place): kind for place, kind in _MATCHES.items()}
 

@@ -45,10 +45,10 @@ class PinSet:
 
 
 AT_ONCE = 64
-"""Approximate number of flows, or connections of flows, whose pins are derived in one call, which is a *turn*.
+"""Approximate number of flows whose pins are derived in one call of ``Pins``, a *turn*.
 
-The limit keeps the control loop responsive while a plan for tens of thousands of flows is installed. Deriving the rules
-takes about as long as deriving the pins."""
+A flow with several pins in each direction counts several times. The limit keeps the control loop responsive while a
+plan for tens of thousands of flows is installed. Deriving the rules takes about as long as deriving the pins."""
 
 OTHERS = ""
 """Key of the pins that belong to no registered job, and of the pins for pairs that are being learnt."""

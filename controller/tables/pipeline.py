@@ -280,7 +280,7 @@ class Ways(NamedTuple):
 class DefaultPart:
     """Default table of a switch and its groups.
 
-    Two objects are never equal, because equal rules may differ in their ``distance``."""
+    Two different objects never compare as equal, because rules that do may still differ in their ``distance``."""
 
     flows: tuple[FlowRule, ...]
     groups: Mapping[int, GroupRule]

@@ -45,8 +45,8 @@ Shares = Mapping[tuple[str, str], tuple[float, ...]]
 class RunningRoutes:
     """Running plan.
 
-    ``saved``: shares of split flows from the saved state. A flow whose rules have another number of subflows is assumed
-    to be split evenly."""
+    ``saved``: shares of split flows from the saved state. If the installed rules of a flow have more or fewer subflows
+    than its saved shares, the flow is assumed to be split evenly."""
 
     def __init__(self, saved: Shares | None = None) -> None:
         self.routes: Routes = SharedMap()
