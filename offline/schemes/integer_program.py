@@ -23,7 +23,9 @@ _HEAVIEST = 1 << 40
 """Largest weight; larger weights are reduced to it, so that sums of 10^5 weights fit into 64 bits."""
 
 _Row = tuple[int, cp_model.IntVar, int]
-"""Load of a link by a flow on one path: phase, boolean variable of the path, and load in 1 / ``_SCALE`` (weight)."""
+"""Load that a flow puts on a link if it takes one of its paths.
+
+The items are the phase, the boolean variable that chooses the path, and the load in 1 / ``_SCALE``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,10 @@ Rounding would otherwise turn one event into thousands."""
 FEW = 24
 """Largest number of connections for which plain Python finds the rates faster than numpy."""
 REACH = 160
-"""Number of connections reached by an event above which all connections are recomputed.
+"""Largest number of connections affected by an event for which only their rates are recomputed.
 
-Recomputing all with numpy is then faster than the search for further connections that the event reaches."""
+Above it, the rates of all connections are recomputed: with numpy this is faster than the search for further affected
+connections."""
 
 
 Uses = Mapping[int, float]
@@ -46,8 +47,8 @@ def _fill(capacity_bps: Floats, links: Ints, parts: Floats, weights: Floats) -> 
     The algorithm is that of Bertsekas and Gallager, "Data Networks", section 6.5.2. ``links``, ``parts``: shape
     (connections, hops). The last link has infinite capacity and fills up short rows.
 
-    A round fixes the rates of all connections of certain links. A link qualifies if its share is the smallest that any
-    of its connections has on its path. Such a link is the bottleneck of all its connections. Rates that are fixed later
+    A round fixes the rates of all connections of certain links. A link qualifies if none of its connections has a
+    smaller share on another link. The link is then the bottleneck of all its connections. Rates that are fixed later
     can only raise the shares of other links, so a round need not be limited to the one link with the smallest share."""
     rates = np.zeros(len(links))
     left = np.array(capacity_bps)
