@@ -20,6 +20,7 @@ FOREIGN = {
     *(value.name.removeprefix("ERROR_REASON_") for value in pb.ErrorReason.DESCRIPTOR.values),
     # Open vSwitch, OpenFlow
     *("fail_mode=secure", "flow_limit", "Flow_Table", "max_backoff", "max_backoff=1000", "ovs-vswitchd.log"),
+    "--system-id=random",
     *("OFPCR_ROLE_NOCHANGE", "OFPBRC_IS_SLAVE"),
     # etcd
     *("--auto-compaction-retention", "etcd_server_has_leader", "Deadline Exceeded", "ETCDCTL_API=3", "--user root"),
