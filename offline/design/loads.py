@@ -16,9 +16,9 @@ of the vector, an NPU sends:
 
 A group may have only k of the n places of a dimension. What this means depends on the kind of the dimension.
 
-- Direct links: the group can use only the k-1 links between its places, out of n-1 links of each NPU. The load is
-  therefore (n-1)/(k-1) times as large. It adds up only with other traffic on the same links, because other groups may
-  use the other links.
+- Direct links: the group can use only the k-1 links between its places, out of n-1 links of each NPU. Its load is
+  therefore (n-1)/(k-1) times the bytes that an NPU sends. It adds up only with other traffic on the same links, because
+  other groups may use the other links.
 - Ring: the bytes go all the way round, over the links of all NPUs there. If the places are adjacent and at most half of
   the ring, the bytes may instead turn back at the first and the last place. A link then carries twice the bytes. In a
   phase, either all groups that can turn back do so, or none of them does: the choice with the smaller load counts.

@@ -114,9 +114,9 @@ def _worth_of_total(question: Question, best: Design) -> float | None:
 def _proof_at(best: Design, lines: Sequence[_Line]) -> Proof:
     """Return the proof for a price of the budget of time / cost. At this price time x cost is stationary.
 
-    Each line has a proof with its own price. If the price is between those of two neighbouring lines, the result is a
-    mixture of their proofs. If it is above the prices of all lines, the result is the first proof; if it is below, the
-    last."""
+    Each line has a proof with its own price of the budget. If time / cost is between the prices of two neighbouring
+    lines, the result is a mixture of their proofs. If it is above the prices of all lines, the result is the first
+    proof; if it is below, the last."""
     price = best.time_s / best.cost
     for one, other in pairwise(line.proof for line in lines):
         if one.budget_s >= price > other.budget_s:
