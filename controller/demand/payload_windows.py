@@ -58,7 +58,7 @@ class IterationCounts(NamedTuple):
     - largest number: ``possibly_begun`` at the last reading minus ``surely_ended`` at the first reading."""
 
     ended: Floats
-    """Number of iterations that had certainly ended; iterations that may be missing between reports do not count."""
+    """Number of iterations that had certainly ended; unreported iterations between reports are not counted."""
     begun: Floats
     """Number of iterations that any rank may have begun.
 
@@ -320,9 +320,9 @@ class Spans(NamedTuple):
     numbered: Bounds | None
     """``bounds`` under the assumption that the numbers of the reported iterations count all iterations done."""
     reported: NDArray[np.bool_]
-    """Whether the job has reported every iteration that ended in the window.
+    """Whether all iterations that ended in the window have been reported.
 
-    In any other window, an iteration that is not reported yet may have been faster than all reported iterations."""
+    Otherwise an unreported iteration in the window may have been faster than all reported ones."""
 
 
 class _Snapshot(NamedTuple):

@@ -40,7 +40,9 @@ EXACT = 0.02
 """Relative difference up to which a pattern keeps its measured amounts, even if the new amounts are more exact."""
 
 MOST_MIXED = 4
-"""Largest number of consecutive windows with a mixture of patterns; a longer mixture is new traffic."""
+"""Largest number of consecutive windows that may show a mixture of known patterns.
+
+If more windows show a mixture, it is new traffic and not a change from one pattern to another."""
 
 
 NO_PHASES = frozenset[int]()
@@ -178,7 +180,7 @@ class TrafficPatterns:
         self._plan()
 
     def forget(self) -> None:
-        """Forget the known patterns, because each of them was only a part of an iteration."""
+        """Forget the known patterns, because each of them has turned out to be only a part of an iteration."""
         self.known = []
         self.current.alternates = False
         self._plan()
@@ -246,7 +248,9 @@ class TrafficPatterns:
 
     @property
     def idle_phases(self) -> frozenset[int]:
-        """Phases of ``links`` in which the current pattern sends nothing; empty if it is not expected to last."""
+        """Phases of ``links`` in which the job sends nothing while it sends the current pattern.
+
+        The result is empty if the current pattern is not expected to last."""
         return self._other_phases(self.links, self.sending) if self.current.lasted_s >= LONG_S else NO_PHASES
 
     def _plan(self) -> None:
@@ -297,10 +301,10 @@ def _in_same_proportions(before: Mapping[Pair, float], now: Mapping[Pair, float]
 
 
 def _rows_that_add_up_to(rates: Floats, bps: Floats, error: float) -> Sequence[int]:
-    """Return at most two rows of ``rates``, by number, whose weighted sum is ``bps``; all weights are positive.
+    """Return the row of ``rates`` that is proportional to ``bps``, or two rows whose weighted sum is ``bps``, by index.
 
-    One row is preferred to two, and earlier rows to later ones. The result is empty without such rows. ``error``:
-    see ``TrafficPatterns.made_of``."""
+    The weights may be any positive numbers. One row is preferred to two. Earlier rows are preferred to later ones. The
+    result is empty if there are no such rows. ``error``: see ``TrafficPatterns.made_of``."""
     for number, rate in enumerate(rates):
         own = rate > 0
         scale = np.median(bps[own] / rate[own]) if own.any() else 0.0

@@ -153,7 +153,7 @@ class WatchedJob:
         return self._to_learn(self._announced.version, self.job, self._announced) if wants else 0
 
     def allow_learning(self, allowed: bool) -> bool:
-        """Allow or forbid learning; return whether learning begins.
+        """Allow or forbid to learn the job, and return whether learning begins now.
 
         Early learning that was forbidden once is never allowed again."""
         self.early &= allowed
