@@ -140,11 +140,12 @@ class Samples(Generic[Key]):
         return 8 * np.diff(totals, axis=1) / np.diff(instants, axis=1)
 
     def read_near(self, rows: Rows, instants: Floats) -> tuple[Floats, Floats]:
-        """Return each counter's value at the instants in its row, and the uncertainty of the instants in seconds.
+        """Return each counter's value at the given instants, and by how many seconds the reading may be off.
 
-        Values are relative to the newest sample, and NaN before the oldest sample. After the newest sample, the counter
-        is assumed to keep its value if its last two samples are equal; otherwise the value is NaN. The uncertainty is
-        the time from the instant to the nearest sample, or 0 where the counter did not change."""
+        ``instants`` has a row per counter. Values are relative to the newest sample, and interpolated between samples.
+        Before the oldest sample, the value is NaN. After the newest sample, it is the newest value if the last two
+        samples are equal, and NaN otherwise. The second result is the time from the instant to the nearest sample, or 0
+        where the counter did not change."""
         times = self._times[rows]
         apart = np.abs(times[:, None, :] - instants[:, :, None]).min(axis=2, initial=np.inf)
         totals, more = self._between(rows, np.minimum(instants, times[:, -1:]))

@@ -65,17 +65,17 @@ class Measured:
     beyond_bps: Floats
     """Traffic beyond counted flows (excess); 0 where it is uncertain or noise."""
     certain_bps: Floats
-    """Lower bound of the traffic beyond counted flows; NaN where unknown.
+    """Lower bound of the traffic beyond counted flows (excess), which allows for late readings; NaN where unknown.
 
     The columns are for the last part of the window, the last two parts, and all three."""
     sent_bps: Floats
-    """Largest estimate of the traffic beyond counted flows, for links of hosts; infinite where unknown.
+    """Estimate of the traffic beyond counted flows on links of hosts; infinite where unknown.
 
-    The estimates are made over the same parts of the window as the columns of ``certain_bps``."""
+    It is the largest of three estimates, for the last part of the window, the last two parts, and all three."""
     most_sent_bps: Floats
-    """Upper bound of the traffic beyond counted flows, for links of hosts; infinite where unknown.
+    """Upper bound of the traffic beyond counted flows on links of hosts, which allows for late readings.
 
-    The columns are as in ``certain_bps``."""
+    The value is infinite where the traffic is unknown. The columns are as in ``certain_bps``."""
     noise_bps: Floats
     """Rate below which traffic counts as noise."""
     counted: frozenset[Pair]
@@ -356,7 +356,9 @@ def _present_excess_bps(excess: Floats, certain: Floats, noise_bps: Floats) -> F
 
 
 def _largest_of_row(bps: Floats) -> Floats:
-    """Return the largest value of each row, at least 0; infinite if the value over the latest part is unknown."""
+    """Return the largest value of each row, but at least 0; infinite if the row's first value is unknown (NaN).
+
+    The first value is for the latest part of the window."""
     most = np.maximum(np.fmax.reduce(bps, axis=1), 0.0)
     return np.where(np.isnan(bps[:, 0]), np.inf, most)
 
@@ -390,12 +392,13 @@ def _bounds_of_uncounted_flows(measured: Measured, uncounted: Uses, hosts: Mappi
     """Yield arrays with an upper bound in bit/s, for each link, of the traffic of the uncounted flows.
 
     The first array is computed from the estimated traffic of the hosts (``Measured.sent_bps``). Each further array is
-    computed from one column of ``Measured.most_sent_bps``, the largest possible traffic of the hosts.
+    computed from the largest possible traffic of the hosts (one column of ``Measured.most_sent_bps``).
 
-    The bound is 0 on links without traffic beyond counted flows. On other links it is the smallest of three sums:
+    The bound is 0 on links without traffic beyond counted flows. On every other link, three sums over the uncounted
+    flows that may use the link are computed. The bound is the smallest of them:
 
-    - the traffic that the sources of the flows on the link sent,
-    - the traffic that the destinations of the flows received,
+    - the traffic of all sources of these flows, each host counted once;
+    - the traffic of all destinations of these flows, each host counted once;
     - for each flow, the smaller of the traffic of its source and of its destination."""
     place = measured.place
     src = np.array([place.get(hosts[flow.src_ip].uplink, -1) for flow in uncounted], np.int64)

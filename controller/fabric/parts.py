@@ -225,10 +225,10 @@ _NOWHERE = PortRef(UNKNOWN_DPID, PortNo(0))
 
 
 class DeclaredParts:
-    """Declared parts and the number of known parts that match each declaration.
+    """Declarations of the inventory file, with the number of known parts that match each declaration.
 
-    A stand-in is a ``Part`` that represents a declaration as long as no known part matches the declaration. Declared
-    hosts, and declared switches with a dpid, need no stand-in: their keys are known before they appear."""
+    While no known part matches a declaration, a *stand-in* represents the missing part: a ``Part`` that was never seen.
+    Declared hosts, and declared switches with a dpid, need no stand-in: their keys are known before they appear."""
 
     def __init__(self, declared: Declared) -> None:
         self.roles = declared.role_of
@@ -260,7 +260,7 @@ class DeclaredParts:
     def count(self, part: Part, more: int) -> Iterator[tuple[Part, bool]]:
         """Count a part that became known (``more`` = 1) or was forgotten (``more`` = -1).
 
-        Yields the stand-ins of the matching declarations, and whether each of them must exist now."""
+        Yields each stand-in that may have to be added or removed now, and whether it must exist from now on."""
         if not part.seen:
             return
         names = tuple(end.switch for end in part.ends)
@@ -279,7 +279,9 @@ class DeclaredParts:
                 yield _of_bundle(bundle.a, bundle.b, n), n > self._known[pair]
 
     def declares(self, part: Part) -> bool:
-        """Return whether a declared part would be missing without this part."""
+        """Return whether the inventory file declares this part, so that something declared would be missing without it.
+
+        The result is False if another known part still matches the declaration."""
         if not part.seen:
             return True
         name = part.ends[0].switch

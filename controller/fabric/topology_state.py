@@ -414,10 +414,10 @@ class TopologyState:
         )
 
     def is_fabric_port(self, at: PortRef) -> bool:
-        """Return whether the port leads to a switch.
+        """Return whether the port leads to a switch, so that no host is connected to it.
 
-        This is so if probes pass over the port's cable, or if the last probes passed between the port and a switch that
-        is not connected now. Packets at the port then come from hosts behind that switch."""
+        The port leads to a switch if probes pass over its cable. It also does if the last probes came from a switch
+        that is not connected now. Packets that arrive at the port then come from hosts behind that switch."""
         if at in self._heard or at in self._arriving:
             return True
         return at in self._last_heard and self._last_heard[at] not in self._switches
