@@ -65,9 +65,9 @@ from controller.planning.whole_flows.search import MAX_FLOWS
 
 log = structlog.get_logger(__name__)
 TRIES = 3
-"""Number of times that a plan is computed for the same request while the time limit cuts its search short.
+"""Largest number of attempts to compute a plan for the same request, if the time limit cuts the search short.
 
-Further attempts seldom find a better plan: between them only the load of the machine changes."""
+Further attempts seldom find a better plan, because only the load of the machine differs between them."""
 _SHARE = 0.5
 """Share of the time limit that is kept for a jump and a step, after the search for the goal plan."""
 _S_PER_FLOW = 500e-6
@@ -102,8 +102,8 @@ class Answers:
     def plan(self, request: SolvePlan, problem: Problem) -> Planned:
         """Return the plan for a request. ``problem`` is the problem that ``repair`` returned.
 
-        The goal plan that the request names is kept beside the new goal plan, in case the control loop does not adopt
-        the answer."""
+        The answer may lead to a new goal plan. The goal plan that the request names is then kept too, because the
+        control loop may not adopt the answer."""
         again = self._reused(request)
         if again:
             return again
@@ -120,9 +120,9 @@ class Answers:
         return planned
 
     def running(self, request: SolvePlan, problem: Problem, planned: Planned) -> Slowdowns | None:
-        """Return the slowdowns of the running routes; None when the plan replaces these routes. Call ``plan`` first.
+        """Return the slowdowns of the running routes, or None if the plan replaces these routes.
 
-        Return None also when the slowdowns cannot be computed."""
+        Call ``plan`` first. The result is also None when the slowdowns cannot be computed."""
         if request.installs and planned.adopted:
             return None
         self._slowdowns = self._slowdowns or slowdowns_of(problem, request.limits.ecmp_draws)
@@ -427,9 +427,9 @@ class _CycleSearch:
         return is_less(*(sorted_slowdowns(job_slowdowns(self._problem, of)) for of in (routes, others)))
 
     def _after_no_step(self) -> Cycle:
-        """Make the smallest group of moves if it is within the cap; otherwise move nothing and name the group.
+        """Make the smallest useful group of moves if the cap allows it; otherwise move nothing, and name the group.
 
-        The search for the group can find moves that the search for a step misses, because a step has more to decide."""
+        This search can find moves that the search for a step misses, because a step has more to decide."""
         flows, smallest = smallest_group(self._problem, self._running, self._goal, self._part)
         together = {**self._running, **{flow: self._goal[flow] for flow in flows}}
         if self._problem.moves(together) <= self._cap:

@@ -128,14 +128,17 @@ def slowdown_bounds(problem: Problem) -> Bounds:
 
 
 class Cuts:
-    """Cuts of a problem, and one row for every (cut, flow that crosses it, phase of the flow).
+    """Cuts of a problem, as arrays.
 
-    - ``cut``, ``job``, ``cell`` (job and phase), ``bps``, ``most`` (largest number of subflows of the flow), ``splits``
-      (whether the flow may be split): one value per row.
-    - ``routable``: the flows that have a path.
-    - ``links``, ``capacity_bps``: per cut the number of its links and the capacity of each, NaN when capacities differ.
-    - ``job_ids``: the job of each number.
-    - ``crossings``: links and flows of the cuts."""
+    There is one row for each combination of a cut, a flow that crosses it, and a phase of the flow.
+
+    - ``cut``, ``job``, ``cell`` (job and phase), ``bps``, ``most`` (largest number of subflows of the flow) and
+      ``splits`` (whether the flow may be split) have one value per row.
+    - ``links`` has the number of links of each cut, and ``capacity_bps`` the capacity of each of these links; it is NaN
+      for a cut whose links have different capacities.
+    - ``routable`` has the flows that have a path.
+    - ``job_ids`` has the id of each job, by the number in ``job``.
+    - ``crossings`` has the links and flows of the cuts."""
 
     def __init__(self, problem: Problem) -> None:
         numbers = problem.numbers
@@ -199,10 +202,10 @@ class Cuts:
         return loads
 
     def _fluid(self, group: Ints, cut: Ints) -> Floats:
-        """Return for each group of rows the load of the group's cut.
+        """Return for each group of rows the fluid load of its cut.
 
-        The load is the sum of the rates of the jobs' largest phases, divided by the cut's capacity. ``group``: group of
-        each row. ``cut``: cut of each group."""
+        The load is the sum of the rates of the jobs' largest phases in the group, divided by the capacity of the cut.
+        ``group``: group of each row. ``cut``: cut of each group."""
         of_group, _, bps = self._peaks(group, self._all)
         slowdown: Floats = np.bincount(of_group, bps, len(cut)) / self._total[cut]
         return slowdown
@@ -261,9 +264,10 @@ class Cuts:
         return rounded
 
     def _steps(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Return for each group of rows the common unit of the demands, divided by the capacity of one link.
+        """Return for each group of rows the step in which link loads grow when its flows are whole.
 
-        A group without a common unit has 0. Only ``rows`` (a mask) count."""
+        The step is the largest common unit of the flows' demands, divided by the capacity of one link of the cut. It is
+        0 if there is no common unit. Only ``rows`` (a mask) count."""
         sizes, size = np.unique(self.bps[rows], return_inverse=True)
         of_group, of_size = np.divmod(np.unique(group[rows] * max(1, len(sizes)) + size), max(1, len(sizes)))
         starts = np.flatnonzero(np.diff(of_group, prepend=-1)).tolist()
@@ -397,8 +401,8 @@ class Crossings(NamedTuple):
 def crossings(problem: Problem) -> Crossings:
     """Return all cuts of the problem.
 
-    Two leaves have a cut only if some uplink of the source or some downlink of the destination is on no path between
-    them. Otherwise the cut of the single leaf is stronger."""
+    A pair of leaves has a cut only if some uplink of the source, or some downlink of the destination, is on no path
+    between the two. If all these links are on paths, the cut of a single leaf is at least as strong."""
     over_spines = _crossings_over_spines(problem)
     if over_spines:
         return over_spines
@@ -450,10 +454,10 @@ def _numbers(problem: Problem, links_of: Iterable[Sequence[LinkId]]) -> Ints:
 
 
 def _crossings_over_spines(problem: Problem) -> Crossings | None:
-    """Return the cuts of leaves and pairs of leaves when all paths have two links; else None.
+    """Return the cuts of leaves and pairs of leaves if all paths have two links; otherwise None.
 
-    The cut of a pair is left out when its bound cannot exceed 1: it has no more flows than links, and no flow demands
-    more than a link's capacity."""
+    The cut of a pair is left out if its bound cannot exceed 1. This is so if the pair has no more flows than links, and
+    no flow demands more than the capacity of the slowest link."""
     numbers, links, paths = problem.numbers, problem.links, problem.paths
     leaves, crossing = numbers.leaves, numbers.crossing
     shape = len(leaves), len(links.switch)

@@ -96,9 +96,10 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None
 
 
 def _each_part(problem: Problem, bounds: Bounds, at_once: bool) -> Iterator[tuple[Ints, CommonLinks | None, float]]:
-    """Yield the flows of each part, its common links, and the smallest lower bound of its jobs' slowdowns.
+    """Yield (flows, common links, floor) for each part.
 
-    ``at_once``: whether all flows count as one part when all leaves are alike."""
+    The floor is the smallest lower bound of the slowdowns of the part's jobs. ``at_once``: treat all flows as one part
+    if all leaves are alike."""
     numbers = problem.numbers
     if not len(numbers.crossing):
         return
@@ -485,9 +486,10 @@ def find_residual(common: CommonLinks) -> Residual | None:
 
 
 def _placed(numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, spine: Ints) -> tuple[Bools, Ints]:
-    """Return whether each flow has links to and from its spine, and the links of those that do; shape (flows, 2).
+    """Return whether each flow can go over its spine, and the two links of each flow that can; shape (flows, 2).
 
-    ``spine``: column of each flow's spine in ``residual``, -1 for none."""
+    A flow can go over its spine if there are residual links from its source's leaf to the spine, and from the spine to
+    its destination's leaf. ``spine``: column of each flow's spine in ``residual``, -1 for none."""
     row_out, row_in = common.rows(numbers, flows)
     links = np.stack([residual.out[row_out, spine], residual.into[row_in, spine]], axis=1)
     on: Bools = (spine >= 0) & (links >= 0).all(axis=1)
@@ -512,8 +514,9 @@ def _split_over_residual_links(
 ) -> Iterator[Divided]:
     """Yield divisions of the flows between the residual links and the common links.
 
-    Every residual spine gets the same number of colours: the mean over all common links and residual spines, first
-    rounded down, then up."""
+    In each division, every residual spine gets the same number of colours. With D colours, this number is D /
+    (number of common links and residual spines): in one division rounded down, but at least 1, and in another one
+    rounded up."""
     residual = find_residual(common)
     if residual is None:
         return
@@ -555,10 +558,10 @@ def _fewest_late(
 
 
 def _whole_over_residual_links(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes | None:
-    """Return routes of whole flows over common and residual links.
+    """Return routes of whole flows over common and residual links, or None if residual links are no help.
 
-    Return None when a residual spine is slower than the common links, or residual links do not reduce the flows per
-    link."""
+    They are no help if a residual spine is slower than the common links, or if the largest number of flows per link
+    stays the same."""
     residual = find_residual(common)
     if residual is None or residual.bps < common.bps[0] * (1 - _EQUAL):
         return None

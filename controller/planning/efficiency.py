@@ -413,7 +413,7 @@ def _has_choice(hops: NextHops, state: Ints) -> list[bool]:
 
 
 def _nic_slowdowns(problem: Problem, hashed: Ints, in_force: Routes) -> dict[JobId, float]:
-    """Return the slowdown of every job with a routable flow when only NICs have limited capacity.
+    """Return the slowdown that NICs alone impose on each job with a routable flow.
 
     ``hashed``: indices of the flows that have a path through the fabric."""
     routable = np.array([flow.src_leaf == flow.dst_leaf or flow.id in in_force for flow in problem.flows], bool)
