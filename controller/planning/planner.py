@@ -98,8 +98,8 @@ _GREEDY_S = 30e-6
 """Seconds per flow that the greedy needs on 128 spines."""
 _JOINED_SHARE = 0.25
 """Share of the remaining time for plans in which no flow is divided into equal subflows."""
-_WHOLE_SHARE = 0.25
-"""Share of the remaining time for whole flows, when flows may be split."""
+_WHOLE_S, _WHOLE_FLOW_S, _WHOLE_SHARE = 0.05, 50e-6, 0.5
+"""Time for whole flows when flows may be split: seconds, seconds per flow, and largest share of the remaining time."""
 _OWN_SHARE = 0.05
 """Share of the time limit that is reserved for smaller own slowdowns."""
 
@@ -357,11 +357,13 @@ def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[D
 
 
 def _whole_first(limits: PlanLimits, whole: Problem, bounds: Bounds, drafts: Sequence[Draft]) -> list[Draft]:
-    """Return candidates in which no flow is split, found in a fixed share of the time.
+    """Return candidates in which no flow is split, found in a fixed time.
 
     ``bounds``: bounds of the problem with whole flows. ``drafts``: candidates so far."""
     known = [of for of in drafts if split_search.is_whole(of.routes)]
-    return _drafts(whole, limits.part(_WHOLE_SHARE), bounds, known).drafts
+    seconds = _WHOLE_S + _WHOLE_FLOW_S * len(whole.flows)
+    share = min(_WHOLE_SHARE, seconds / max(seconds, limits.left_s))
+    return _drafts(whole, limits.part(share), bounds, known).drafts
 
 
 # ---- equal subflows

@@ -16,9 +16,9 @@ The search of one part:
 
 The search has several stages (``_Stages``). First, the fluid optimum over all paths gives the bound. It is a candidate
 itself if flows may use all of their paths. A fluid optimum that is rounded to k subflows per flow can have larger
-slowdowns than the result of a search with k - 1 subflows, or with whole flows. So whole flows and flows in equal pieces
-are planned first, each in a fixed share of the time. The best of these candidates then gets shares on few paths
-(``sharing``).
+slowdowns than the result of a search with k - 1 subflows, or with whole flows. So whole flows are planned first, in a
+fixed time. Then rounds improve the best candidate with whole flows, with equal pieces, and with shares on few paths
+(``sharing``). Each round may take twice the steps of the one before.
 
 When the plan misses its bound, the fluid optimum is divided too, also into fewer subflows than flows may have. Each
 number of subflows needs another search. If the worst slowdown is near its bound, fewer subflows are therefore tried
@@ -82,12 +82,14 @@ _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
 """Relative differences between the largest and the smallest capacity of links between switches.
 
 Links with a difference up to ``_ALIKE`` are alike. With a difference up to ``_NEARLY_ALIKE`` they differ a little."""
-_SHARES_SHARE = 0.85
-"""Share of the remaining time that the stage ``shares`` may use; the fluid optimum has the rest."""
-_MOST_PIECES = 2
-"""Largest number of equal pieces of a flow."""
-_PIECES_SHARE = 0.2
-"""Share of the remaining time that the stage ``pieces`` may use."""
+_ROUNDS_SHARE = 0.85
+"""Share of the time that is left for rounds of equal pieces and shares; the fluid optimum has the rest."""
+_MOST_ROUNDS, _DETERMINISTIC_ROUNDS = 30, 5
+"""Largest number of rounds with a deadline, and number of rounds without one."""
+_PIECES = (1, 2)
+"""Numbers of equal pieces of a flow that are tried in a round."""
+_FIRST_STEPS = 500
+"""Number of steps for each number of equal pieces in the first round; every further round has twice as many."""
 _FEW_SHARE = 0.5
 """Share of the remaining time that the search for a fluid optimum with few subflows may use."""
 _REACHED = 1e-6
@@ -116,8 +118,7 @@ def solve(
         search.closed,
         search.spread,
         whole,
-        search.pieces,
-        search.shares,
+        search.rounds,
         search.fluid,
         search.small,
         search.nearer,
@@ -188,41 +189,45 @@ class _Stages:
         if not self._reached and is_less(bounds.vector, self._best.vector):
             self.found += whole_flows(whole, bounds, self._all)
 
-    def pieces(self) -> None:
-        """Divide flows into equal pieces, and place each piece as a whole flow, in a fixed share of the time."""
-        whole = [of for of in self._all if is_whole(of.routes)]
-        if self._reached or not whole or self._limits.max_moves is not None or not self._limits.allows("pieces", 0.0):
-            return
-        pieces = {
-            flow.id: [flow.id._replace(subflow=number) for number in range(min(_MOST_PIECES, flow.max_subflows))]
-            for flow in self._problem.flows
-            if flow.max_subflows > 1
-        }
-        start = dict(best_first(whole)[0].routes)
-        divided = self._problem.with_flows(
-            replace(flow, id=of, demand_bps=tuple((phase, bps / len(ids)) for phase, bps in flow.demand_bps))
-            for flow in self._problem.flows
-            for ids in [pieces.get(flow.id, [flow.id])]
-            for of in ids
-        )
-        start |= {of: start[flow] for flow, ids in pieces.items() if flow in start for of in ids}
-        routes = tabu.improved(divided, self._bounds, self.proven, start, self._limits.part(_PIECES_SHARE))
-        if routes is None:
-            return
-        for flow, ids in pieces.items():
-            if flow in routes:
-                paths = Counter(routes.pop(of)[0].path for of in ids)
-                routes[flow] = exactly_one({path: count / len(ids) for path, count in paths.items()})
-        self.found.append(draft(self._problem, "tabu-search", routes))
+    def rounds(self) -> None:
+        """Improve the best candidate with equal pieces and with shares on few paths, in turn, in growing rounds.
 
-    def shares(self) -> None:
-        """Give flows shares on few paths, from the best candidate on, in a fixed share of the time."""
-        if self._reached or self._limits.max_moves is not None or not self._limits.allows("shares", 0.0):
+        Rounds do not depend on the time limit, so a longer limit has the same rounds and then more."""
+        if self._limits.max_moves is not None:
             return
-        limits = self._limits.part(_SHARES_SHARE)
-        routes = shared(self._problem, self._best.routes, self.proven[0], limits)
-        limits.allows("the rest of shares", 0.0)
-        self.found += [draft(self._problem, "lp", routes)] if routes else []
+        limits = self._limits.part(_ROUNDS_SHARE)
+        for number in range(_DETERMINISTIC_ROUNDS if limits.deterministic else _MOST_ROUNDS):
+            of_round = replace(limits, seed=limits.seed + number)
+            for pieces in _PIECES:
+                if self._reached or not limits.allows("pieces", 0.0):
+                    return
+                self._by_pieces(pieces, of_round, _FIRST_STEPS << number)
+            if self._reached or not limits.allows("shares", 0.0):
+                return
+            routes = shared(self._problem, self._best.routes, self.proven[0], of_round, 1 << number)
+            self.found += [draft(self._problem, "lp", routes)] if routes else []
+
+    def _by_pieces(self, most: int, limits: PlanLimits, steps: int) -> None:
+        """Divide flows into at most ``most`` equal pieces, and place each piece as a whole flow."""
+        known = [of for of in self._all if most > 1 or is_whole(of.routes)]
+        if not known:
+            return
+        start = best_first(known)[0].routes
+        pieces: dict[FlowId, list[FlowId]] = {}
+        flows, places = list[Flow](), dict[FlowId, Route]()
+        for flow in self._problem.flows:
+            if flow.id not in start:
+                continue
+            count = min(most, flow.max_subflows)
+            pieces[flow.id] = [flow.id, *(flow.id._replace(subflow=-number) for number in range(1, count))]
+            demand_bps = tuple((phase, bps / count) for phase, bps in flow.demand_bps)
+            flows += [replace(flow, id=of, demand_bps=demand_bps) for of in pieces[flow.id]]
+            places |= zip(pieces[flow.id], map(whole, _in_pieces(start[flow.id], count)), strict=True)
+        routes = tabu.improved(self._problem.with_flows(flows), self._bounds, self.proven, places, limits, steps)
+        if routes is not None:
+            together = {flow: Counter(routes[of][0].path for of in ids) for flow, ids in pieces.items()}
+            found = {flow: exactly_one({path: float(n) for path, n in of.items()}) for flow, of in together.items()}
+            self.found.append(draft(self._problem, "tabu-search", found))
 
     def fluid(self) -> None:
         """Find the fluid optimum and divide it into subflows.
@@ -276,6 +281,16 @@ def _with_few_subflows(of: Commodities, amounts: Floats) -> dict[FlowId, Route]:
         laid = lay(shares, [None] * len(members), most) or [exactly_one(shares)] * len(members)
         routes.update(zip([of.flows[index].id for index in members], laid, strict=True))
     return routes
+
+
+def _in_pieces(route: Route, count: int) -> list[Path]:
+    """Return the paths of ``count`` equal pieces, as many on each path as its share allows best."""
+    left = {path: count * share for path, share in route}
+    paths = []
+    for _ in range(count):
+        paths.append(max(left, key=left.__getitem__))
+        left[paths[-1]] -= 1
+    return paths
 
 
 def is_whole(routes: Routes) -> bool:

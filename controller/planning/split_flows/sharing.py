@@ -25,8 +25,6 @@ from controller.planning.split_flows.lp import Programme
 _ROUNDS = 60
 _OFFERED = 2
 """Largest number of further paths that a flow is offered in one round."""
-_ATTEMPTS = 40
-"""Largest number of attempts in ``run``; in all but the first, flows begin with more subflows than they may have."""
 _MORE = (2, 1)
 """Additional subflows of each flow at the start of an attempt; the attempts use these numbers in turn."""
 _NOISE = 0.3
@@ -43,18 +41,20 @@ _WITHOUT_GAIN = 3
 _MOST_SUMS = 20_000_000
 
 
-def shared(problem: Problem, start: Routes, least: float, limits: PlanLimits) -> dict[FlowId, Route] | None:
+def shared(
+    problem: Problem, start: Routes, least: float, limits: PlanLimits, attempts: int
+) -> dict[FlowId, Route] | None:
     """Return routes with a smaller worst slowdown than ``start``; None when none are found.
 
     ``start``: a route for every flow that has a candidate. ``least``: lower bound of the worst slowdown. Moves do not
-    count."""
+    count. ``attempts``: number of attempts; all but the first begin with more subflows than allowed."""
     numbers = problem.numbers
     routed = [flow for flow in numbers.crossing.tolist() if problem.flows[flow].id in start]
     phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
     if not routed or len(problem.paths.far_end) * int(phases.max() * (1 + (phases > 1).sum())) > _MOST_SUMS:
         return None
     search = _Sharing(problem, start, PathChoices(problem, NextHops(problem, routed)), limits.seed)
-    return search.routes() if search.listed and search.run(least, limits) else None
+    return search.routes() if search.listed and search.run(least, limits, attempts) else None
 
 
 class _Sharing:
@@ -120,14 +120,14 @@ class _Sharing:
 
     # ---- rounds
 
-    def run(self, least: float, limits: PlanLimits) -> bool:
+    def run(self, least: float, limits: PlanLimits, attempts: int) -> bool:
         """Lower the worst slowdown until it is ``least`` or the time is over; return whether it got smaller.
 
         Each further attempt starts from the best shares. In it, flows first have more subflows than they may have. Then
         they keep the paths with the largest shares."""
         begin = worst = self._worst
         best = self._flow, self._path, self._share
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(attempts):
             self._flow, self._path, self._share = best
             if attempt:
                 self._lower(least, limits, self._most + _MORE[attempt % len(_MORE)])

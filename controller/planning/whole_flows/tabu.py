@@ -5,7 +5,8 @@ the job uses may have a larger load. The limit of a link is the smallest limit o
 the load beyond it. In each step, one flow leaves an overloaded link. Chosen are the flow and the path that leave the
 smallest total excess, even if the excess grows. For some steps the flow may not move back (Glover, "Tabu search, part
 I", 1989). An attempt ends when no link has an excess, or after some steps without progress. The first attempts aim far,
-the next ones nearer; later rounds are more patient.
+the next ones nearer. A round makes attempts for the worst slowdown and then for the others. Later rounds are more
+patient. Rounds do not depend on the time limit, so a longer limit continues the same search.
 
 All moves of a step are evaluated at once as arrays. Jobs with several phases load a link with their largest phase, so
 the sums per phase are kept.
@@ -14,6 +15,7 @@ In: a problem, routes to start from, lower bounds of the slowdowns. Out: routes 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -34,14 +36,12 @@ _STEPS_PER_S = 4_000
 _PATIENCE = 500
 """Number of steps without a smaller excess after which an attempt of the first round ends."""
 _MOST_PATIENCE = 8_000
-_WORST_SHARE = 0.6
-"""Share of the time for the worst slowdown alone."""
+_OTHERS = 1 / 3
+"""Number of steps for the other slowdowns of a round, as a part of the steps for the worst one."""
 _LEAST_GAIN = 1e-3
 """Smallest relative decrease of a slowdown at which an attempt aims."""
 _NEAREST = 0.2
 """Fraction of the distance to the bound. If an attempt fails that aims at a smaller part, no nearer aim is tried."""
-_MOST_JOBS = 16
-"""Number of jobs whose own slowdown is lowered in one round."""
 _MOST_MOVED = 48
 """Largest number of flows for which the moves off a link are evaluated in one step; more flows are sampled at
 random."""
@@ -54,12 +54,17 @@ _CHECKED = 16
 
 
 def improved(
-    problem: Problem, bounds: Bounds, least: Sequence[float], start: Routes, limits: PlanLimits
+    problem: Problem,
+    bounds: Bounds,
+    least: Sequence[float],
+    start: Routes,
+    limits: PlanLimits,
+    steps: float = math.inf,
 ) -> dict[FlowId, Route] | None:
     """Return routes with smaller sorted slowdowns than ``start``; None when none are found.
 
     ``least``: lower bounds of the sorted slowdowns. ``start``: a whole route for every flow that has a candidate. Moves
-    do not count. Problems with very many links and jobs are not searched."""
+    do not count. ``steps``: largest number of steps. Problems with very many links and jobs are not searched."""
     numbers = problem.numbers
     routed = [flow for flow in numbers.crossing.tolist() if problem.flows[flow].id in start]
     phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
@@ -68,7 +73,7 @@ def improved(
         return None
     choices = PathChoices(problem, NextHops(problem, routed))
     search = TabuSearch(problem, bounds, start, limits, choices)
-    return search.routes() if search.listed and search.descend(least) else None
+    return search.routes() if search.listed and search.descend(least, steps) else None
 
 
 class TabuSearch:
@@ -125,9 +130,9 @@ class TabuSearch:
         self._first_key: Ints = self._row * links
         self._users: Ints = np.zeros((len(numbers.job_ids), links), np.int64)
         self._floor: Floats = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
-        self._steps_left = _STEPS + _STEPS_OF_EACH * len(pair) + _STEPS_OF_TWO * len(pair) ** 2
+        self._last_step = _STEPS + _STEPS_OF_EACH * len(pair) + _STEPS_OF_TWO * len(pair) ** 2
         if limits.deterministic:
-            self._steps_left = min(_STEPS + _STEPS_OF_EACH * len(pair), limits.time_limit_s * _STEPS_PER_S)
+            self._last_step = min(_STEPS + _STEPS_OF_EACH * len(pair), limits.time_limit_s * _STEPS_PER_S)
         self._until: Ints = np.zeros((len(pair), most), np.int64)
         self.listed = bool((self._at >= 0).all())
         """Whether ``PathChoices.options`` has all paths of the start. If not, there is no search."""
@@ -172,29 +177,24 @@ class TabuSearch:
 
     # ---- one slowdown after the other
 
-    def descend(self, least: Sequence[float]) -> bool:
+    def descend(self, least: Sequence[float], steps: float = math.inf) -> bool:
         """Lower the slowdowns until they reach their bounds or the time is over; return whether one got smaller."""
         begin, patience = self.slowdowns(), _PATIENCE
-        worst, limits, steps = max(least[0], float(self._floor.max())), self._limits, self._steps_left
-        self._limits, self._steps_left = limits.part(_WORST_SHARE), _WORST_SHARE * steps
-        while not self._over() and self.slowdowns().max() > worst * (1 + SLOWDOWN_TOLERANCE):
-            self._lower_worst(worst, patience)
-            patience = min(2 * patience, _MOST_PATIENCE)
-        self._limits, self._steps_left = limits, self._steps_left + (1 - _WORST_SHARE) * steps
-        patience = _PATIENCE
+        worst = max(least[0], float(self._floor.max()))
+        self._last_step = min(self._last_step, steps)
         while not self._over() and not self._reached(least):
+            first = self._step
             self._lower_worst(worst, patience)
-            for job in np.argsort(-self.slowdowns(), kind="stable")[:_MOST_JOBS].tolist():
-                if self._over() or self._reached(least):
-                    break
-                self._lower_job(job, float(self._floor[job]), patience // 3)
+            self._lower_others(least, patience // 3, max(patience, _OTHERS * (self._step - first)))
+            if self._step == first:
+                break
             patience = min(2 * patience, _MOST_PATIENCE)
         if self._limits.left_s <= 0:
             self._limits.allows("tabu search", 0.0)
         return bool((self.slowdowns() < begin * (1 - SLOWDOWN_TOLERANCE)).any())
 
     def _over(self) -> bool:
-        return self._steps_left <= 0 or self._limits.left_s <= 0
+        return self._step >= self._last_step or self._limits.left_s <= 0
 
     def _reached(self, least: Sequence[float]) -> bool:
         worst_first = np.sort(self.slowdowns())[::-1][: len(least)]
@@ -213,6 +213,18 @@ class TabuSearch:
                 break
             else:
                 part /= 3
+
+    def _lower_others(self, least: Sequence[float], patience: int, steps: float) -> None:
+        """Lower the slowdowns of one job after the other, the worst first, in at most ``steps`` steps."""
+        last, self._last_step = self._last_step, min(self._last_step, self._step + steps)
+        slowdowns = self.slowdowns()
+        above = slowdowns > self._floor * (1 + SLOWDOWN_TOLERANCE)
+        for job in np.argsort(-slowdowns, kind="stable").tolist():
+            if self._over() or self._reached(least):
+                break
+            if above[job]:
+                self._lower_job(job, float(self._floor[job]), patience)
+        self._last_step = last
 
     def _lower_job(self, job: int, floor: float, patience: int) -> None:
         """Lower the slowdown of one job towards ``floor``.
@@ -260,7 +272,6 @@ class TabuSearch:
                 self.lay()
                 return False
             self._step += 1
-            self._steps_left -= 1
             self._improve(int(hot[self._random.randrange(len(hot))]), total, fewest)
 
     def aim(self, limit: Floats) -> None:

@@ -25,7 +25,7 @@ def divisible(problem: Problem, most: int) -> Problem:
 
 
 def searched(problem: Problem, start: Routes, limits: PlanLimits = LIMITS) -> dict[FlowId, Route] | None:
-    return shared(problem, start, slowdown_bounds(problem).worst, limits)
+    return shared(problem, start, slowdown_bounds(problem).worst, limits, 8)
 
 
 @settings(max_examples=40)

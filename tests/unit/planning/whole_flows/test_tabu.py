@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -24,9 +25,11 @@ LIMITS = PlanLimits(time_limit_s=1, deterministic=True)
 quick = settings(max_examples=40)
 
 
-def searched(problem: Problem, start: Routes, limits: PlanLimits = LIMITS) -> dict[FlowId, Route] | None:
+def searched(
+    problem: Problem, start: Routes, limits: PlanLimits = LIMITS, steps: float = math.inf
+) -> dict[FlowId, Route] | None:
     bounds = slowdown_bounds(problem)
-    return improved(problem, bounds, bounds.vector, start, limits)
+    return improved(problem, bounds, bounds.vector, start, limits, steps)
 
 
 @quick
@@ -41,6 +44,17 @@ def test_routes_are_whole_and_better_than_the_start(problem: Problem) -> None:
     for f in problem.flows:
         if f.id in routes:
             assert routes[f.id] in [whole(path) for path in problem.candidates(f)]
+
+
+@quick
+@given(problems() | packings())
+def test_more_steps_are_never_worse(problem: Problem) -> None:
+    start = greedy.assign(problem, keep_current=False)
+    before = vector(problem, start)
+    for steps in (1, 20, 80, 320):
+        now = vector(problem, searched(problem, start, steps=steps) or start)
+        assert not better(before, now)
+        before = now
 
 
 @quick
