@@ -92,8 +92,8 @@ class Servers(ABC):
             addresses = await self._listen(servers)
             for server in servers:
                 await server.start()
-            self._bound.set_result(addresses)
             log.info("API listens", addresses=addresses, proxy_socket=str(self._config.proxy_socket or ""))
+            self._bound.set_result(addresses)
             await self._wait_for_stop(servers)
             await self._end()
         finally:

@@ -5,7 +5,6 @@ import ssl
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
@@ -14,6 +13,7 @@ from controller.status import StatusBoard
 from signalbox.client import Client, Unreachable
 from signalbox.credentials import Credentials
 from signalbox.errors import InvalidInput, Unauthenticated
+from tests.support.captured_logs import captured_logs
 from tests.support.wire.control_stand_in import running_api
 from tests.support.wire.secured import TOKEN, Secured, status_of
 
@@ -86,7 +86,7 @@ def test_a_certificate_has_the_role_of_its_name_and_others_have_none(secured: Se
         by_other_name = secured.ours.sign("worker", also="DNS:scheduler")
         assert status_of(api.addresses[0], secured.credentials(by_other_name))
         with (
-            capture_logs() as lines,
+            captured_logs() as lines,
             pytest.raises(Unauthenticated, match=r"add a \[\[certificate\]\] with one of its names \(stranger\)"),
         ):
             status_of(api.addresses[0], secured.credentials(secured.ours.sign("stranger")))

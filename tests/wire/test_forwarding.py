@@ -13,7 +13,6 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from structlog.testing import capture_logs
 
 from benchmarks.api_abuse import http2
 from controller.api.files import ApiFiles, Certificates
@@ -27,6 +26,7 @@ from signalbox.client import Client, Unreachable
 from signalbox.errors import NotAllowed, NotFound, SignalboxError, TooSlow, Unauthenticated
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.captured_logs import captured_logs
 from tests.support.known_members import KnownMembers
 from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.api_calls import reason, refused, ring
@@ -116,7 +116,7 @@ def test_a_deadline_ends_the_call_at_the_leader_as_well(pair: Standby) -> None:
         go_on.wait(DEADLINE_S)
 
     pair.leader.control.put(hold)
-    with capture_logs() as lines, Client(pair.addresses[0], timeout_s=1.0) as client:
+    with captured_logs() as lines, Client(pair.addresses[0], timeout_s=1.0) as client:
         with pytest.raises(TooSlow):
             client.register_job(ring())
         until(lambda: [line["code"] for line in lines if line.get("method") == "RegisterJob"] == ["CANCELLED"])
@@ -235,7 +235,7 @@ def test_a_call_is_never_forwarded_twice(tmp_path: Path) -> None:
 def test_the_leader_sees_the_client_and_not_the_standby(tmp_path: Path) -> None:
     """No client can pass itself off as another by header fields."""
     forged = [("x-signalbox-address", "192.0.2.9"), ("x-signalbox-port", "1"), ("x-signalbox-tls", "1")]
-    with standby(tmp_path) as found, grpc.insecure_channel(found.addresses[0]) as channel, capture_logs() as lines:
+    with standby(tmp_path) as found, grpc.insecure_channel(found.addresses[0]) as channel, captured_logs() as lines:
         stub: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
         for metadata in ([], forged, [("x-signalbox-socket", "operator")]):
             stub.SetMode(pb.SetModeRequest(mode=pb.MODE_ECMP), metadata=metadata)

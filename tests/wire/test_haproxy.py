@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import grpc
 import pytest
-from structlog.testing import capture_logs
 
 from benchmarks.api_abuse import http2
 from controller.serving.haproxy import CONNECTION_STREAMS
@@ -17,6 +16,7 @@ from signalbox.client import Client
 from signalbox.errors import Unauthenticated, Unavailable, Unreachable
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.captured_logs import captured_logs
 from tests.support.waiting import DEADLINE_S, beside, until
 from tests.support.wire.certificates import Certificate
 from tests.support.wire.control_stand_in import Running
@@ -54,7 +54,7 @@ def peers(lines: Iterable[Any]) -> list[str]:
 
 def test_a_call_is_made_by_who_has_connected_to_haproxy(plain: Running) -> None:
     """Each client has a connection of its own."""
-    with capture_logs() as lines, Client(plain.addresses[0]) as first, Client(plain.addresses[0]) as second:
+    with captured_logs() as lines, Client(plain.addresses[0]) as first, Client(plain.addresses[0]) as second:
         first.replan()
         second.replan()
         until(lambda: len(peers(lines)) == 2, "the audit")
@@ -109,7 +109,7 @@ CLAIM = field(b"x-signalbox-address", b"10.9.9.9")
 ])  # fmt: skip
 def test_bytes_that_claim_an_address_are_refused_or_not_believed(plain: Running, fields: bytes) -> None:
     """No gRPC client sends such fields."""
-    with capture_logs() as lines, raw(plain) as client:
+    with captured_logs() as lines, raw(plain) as client:
         head = http2.headers(1, REPLAN)[9:]
         client.socket.sendall(http2.hello() + http2.frame(http2.Kind.HEADERS, http2.END_HEADERS, 1, head + fields))
         client.socket.sendall(http2.request(1, b""))
@@ -121,7 +121,7 @@ def test_bytes_that_claim_an_address_are_refused_or_not_believed(plain: Running,
 def test_trailers_of_a_client_say_nothing_of_it(plain: Running) -> None:
     message = http2.frame(http2.Kind.DATA, 0, 1, b"\0" + struct.pack("!I", 0))
     end = http2.END_HEADERS | http2.END_STREAM
-    with capture_logs() as lines, raw(plain) as client:
+    with captured_logs() as lines, raw(plain) as client:
         client.socket.sendall(http2.hello() + http2.headers(1, REPLAN) + message)
         client.socket.sendall(http2.frame(http2.Kind.HEADERS, end, 1, CLAIM))
         client.ended_stream()

@@ -7,13 +7,13 @@ from typing import Any
 import grpc
 import pytest
 from google.rpc import error_details_pb2
-from structlog.testing import capture_logs
 
 from signalbox.client import Client
 from signalbox.errors import HostNotAllowed
 from signalbox.mapping import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.captured_logs import captured_logs
 from tests.support.wire.api_calls import detail, refused, ring
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
 from tests.wire.test_roles import client, of, tokens_file
@@ -65,7 +65,7 @@ def test_no_job_names_a_host_of_others(blue: Client, change: str) -> None:
 
 def test_a_refusal_is_a_status_for_programs_and_a_line_of_the_audit_log(api: Running) -> None:
     request = pb.RegisterJobRequest(spec=spec_message(ring("new", FOREIGN)))
-    with grpc.insecure_channel(api.addresses[0]) as channel, capture_logs() as lines:
+    with grpc.insecure_channel(api.addresses[0]) as channel, captured_logs() as lines:
         register: Any = pb_grpc.JobServiceStub(channel).RegisterJob  # type: ignore[no-untyped-call]
         error = refused(lambda *args, **more: register(*args, metadata=of("blue"), **more), request)
     assert error.code() is grpc.StatusCode.PERMISSION_DENIED

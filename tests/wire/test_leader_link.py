@@ -16,7 +16,6 @@ from typing import Any
 
 import grpc
 import pytest
-from structlog.testing import capture_logs
 
 from controller.api import leader_link, servers
 from controller.api.files import ApiFiles, Certificates
@@ -36,6 +35,7 @@ from controller.store.members import LINK_FORMATS, LinkFormats, Member
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult
 from controller.tables.rules import MeterRule, RuleMod, Stage
 from mininet_topos.controller_process import reserve_port
+from tests.support.captured_logs import captured_logs
 from tests.support.known_members import KnownMembers
 from tests.support.waiting import until
 from tests.support.wire.control_stand_in import running_api
@@ -420,7 +420,7 @@ def test_members_of_two_versions_link_if_they_have_a_format_in_common(tmp_path: 
     oldest, newest = LINK_FORMATS
     leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     stack.enter_context(running_api(members=leader.port))
-    lines = stack.enter_context(capture_logs())
+    lines = stack.enter_context(captured_logs())
     start(stack, leader, "far", formats=(newest + 1, newest + 2))
     start(stack, leader, "next", formats=(newest, newest + 1))
     start(stack, leader, "older", formats=(0, oldest))

@@ -16,7 +16,6 @@ from threading import Event
 from typing import Any, cast
 
 import pytest
-from structlog.testing import capture_logs
 
 from benchmarks.monitoring import alertmanager, dashboard_expressions, get, prometheus, receiver
 from controller.config import MetricsConfig
@@ -27,6 +26,7 @@ from controller.status import Status, StatusBoard
 from controller.store.assignment import Holder
 from signalbox.errors import InvalidInput
 from tests.support import status_example as example
+from tests.support.captured_logs import captured_logs
 from tests.support.known_members import only_member
 from tests.support.waiting import until
 from tests.support.wire.certificates import Authority, Certificate
@@ -110,7 +110,7 @@ def test_who_fails_to_shake_hands_is_counted_and_logged_with_why(board: StatusBo
     other = Authority(authority.certificate.parent, "another")
 
     def refused(get_metrics: Callable[[int], str]) -> MutableMapping[str, Any]:
-        with capture_logs() as lines, secured(authority, board, mutual=True) as port:
+        with captured_logs() as lines, secured(authority, board, mutual=True) as port:
             before = board.metrics_refused["tls"]
             with pytest.raises(OSError):
                 get_metrics(port)
@@ -133,7 +133,7 @@ def test_who_fails_to_shake_hands_is_counted_and_logged_with_why(board: StatusBo
 
 
 def test_who_only_looks_whether_somebody_listens_is_not_counted(board: StatusBoard, authority: Authority) -> None:
-    with capture_logs() as lines, secured(authority, board, mutual=True) as port:
+    with captured_logs() as lines, secured(authority, board, mutual=True) as port:
         socket.create_connection(("127.0.0.1", port)).close()
         until(lambda: bool(lines), "its end")
     assert board.metrics_refused == {"tls": 0}

@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from structlog.testing import capture_logs
 
 from controller.api.access import RULES
 from signalbox.client import Client
@@ -23,6 +22,7 @@ from signalbox.errors import NotAllowed, NotFound, SignalboxError, Unauthenticat
 from signalbox.jobs.spec import JobSpec
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import EventKind
+from tests.support.captured_logs import captured_logs
 from tests.support.known_members import only_member
 from tests.support.wire.api_calls import reason
 from tests.support.wire.control_stand_in import H1, H2, LEAF1, Running, running_api
@@ -274,7 +274,7 @@ def test_a_call_that_changes_something_has_a_line_in_the_audit_log(fresh: Served
     first = ("RenewLease", "ReportIterations", "ReportConnections")  # the next calls end the registration
     board = fresh.api.control.board
     board.membership, board.holders = only_member(), dict  # more refused calls would not all have a line
-    with capture_logs() as lines:
+    with captured_logs() as lines:
         for method in (*first, *(method for method in METHODS if method not in first)):
             call(fresh, method, of("operator"), fresh.lease_token)
     found = Counter(line["method"] for line in lines if line["event"] == "audit" and "method" in line)
@@ -355,7 +355,7 @@ def test_a_tenant_that_lost_its_job_id_learns_how(served: Served) -> None:
 
 def audited(served: Served, name: str | None, act: Callable[[Client], object]) -> list[Any]:
     refused = (NotAllowed, NotFound, Unauthenticated, WrongLeaseToken)
-    with capture_logs() as lines, served.client(name) as caller, suppress(*refused):
+    with captured_logs() as lines, served.client(name) as caller, suppress(*refused):
         act(caller)
     # A line without a method counts suppressed lines, maybe those of another server of this process.
     return [line for line in lines if line["event"] == "audit" and "method" in line]
@@ -383,7 +383,7 @@ def test_changes_and_what_is_not_allowed_are_in_the_audit_log(fresh: Served) -> 
     "methods", [("RenewLease", "ReportIterations", "ReportConnections"), ("DeregisterJob", "GetJob", "WatchRoutes")]
 )
 def test_what_a_tenant_tries_on_anothers_job_has_a_line(fresh: Served, methods: tuple[str, ...]) -> None:
-    with capture_logs() as lines:
+    with captured_logs() as lines:
         for method in methods:
             call(fresh, method, of("red"), fresh.lease_token)
     found = [line for line in lines if line["event"] == "audit" and "method" in line]

@@ -8,7 +8,6 @@ import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.rpc import error_details_pb2
-from structlog.testing import capture_logs
 
 from controller.api import convert
 from controller.jobs.messages import UpdateJob
@@ -18,6 +17,7 @@ from signalbox.jobs.spec import JobSpec
 from signalbox.mapping import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.captured_logs import captured_logs
 from tests.support.waiting import in_parallel
 from tests.support.wire.api_calls import detail, refused, ring, violations
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
@@ -124,14 +124,14 @@ def test_an_operator_changes_jobs_of_several_tenants_and_a_tenant_its_own_only(t
             "b": red.register_job(ring("b", FAR)).lease_token,
         }
         swap = [ring("a", FAR), ring("b", NEAR)]
-        with capture_logs() as lines, pytest.raises(NotFound, match=r"^jobs\[1\]: there is no job 'b'"):
+        with captured_logs() as lines, pytest.raises(NotFound, match=r"^jobs\[1\]: there is no job 'b'"):
             blue.update_jobs(swap, lease_tokens=tokens)
         refused_lines = [line for line in lines if line["event"] == "audit" and line.get("method") == "UpdateJobs"]
         assert [(line["job_id"], line["code"], line["why"]) for line in refused_lines] == [
             (job_id, "NOT_FOUND", "another tenant's job") for job_id in "ab"
         ]
         assert endpoints(operator) == [NEAR, FAR]
-        with capture_logs() as lines:
+        with captured_logs() as lines:
             operator.update_jobs(swap, lease_tokens=tokens)
         done = [line for line in lines if line["event"] == "audit"]
         assert [(line["method"], line["job_id"], line["code"]) for line in done] == [

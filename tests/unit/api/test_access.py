@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from controller.alarms import Alarm
 from controller.api.access import EVERYONE, RULES, may_see, own_alarms, own_ends, refuse_other_tenants
@@ -16,6 +15,7 @@ from signalbox.errors import NotFound
 from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import AlarmKind
+from tests.support.captured_logs import captured_logs
 
 METHODS = {
     f"/{service.full_name}/{method.name}": method
@@ -102,7 +102,7 @@ class Audit:
 
 @pytest.fixture
 def audit() -> Iterator[Audit]:
-    with capture_logs() as lines:
+    with captured_logs() as lines:
         yield Audit(lines)
 
 

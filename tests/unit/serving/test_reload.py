@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from controller.config import Config, with_settings
 from controller.core.messages import NewSettings
@@ -19,6 +18,7 @@ from controller.store.records import changes
 from controller.store.sqlite_store import SqliteStore
 from signalbox.errors import FieldProblem, InvalidInput
 from tests.support.by_id import registered
+from tests.support.captured_logs import captured_logs
 from tests.support.fake_fabric import ring_job
 
 TLS = {"certificate": "c.pem", "private_key": "c.key"}
@@ -90,7 +90,7 @@ def test_who_takes_over_reloads_what_is_not_wrong(tmp_path: Path) -> None:
 
     for text, level in (("[log]\nlevel = 'debug'\n", "debug"), ("[[log", "info")):
         file.write_text(text)
-        with capture_logs() as lines:
+        with captured_logs() as lines:
             reload = Reload(file, config(), [refuse("fabric.inventory"), keeper(taken)], refused.append)
             reload.once(partly=True)
         assert taken.pop() == level
@@ -104,7 +104,7 @@ def test_when_one_owner_refuses_no_other_takes_anything_over(tmp_path: Path) -> 
     taken: list[str] = []
     refused: list[bool] = []
 
-    with capture_logs() as lines:
+    with captured_logs() as lines:
         Reload(file, config(), [keeper(taken), refuse("api.private_key")], refused.append).once()
         assert taken == []
         Reload(file, config(), [keeper(taken)], refused.append).once()
@@ -115,10 +115,10 @@ def test_when_one_owner_refuses_no_other_takes_anything_over(tmp_path: Path) -> 
 
 
 def test_the_log_has_what_is_wrong_once_whoever_finds_it_and_what_is_different() -> None:
-    with capture_logs() as lines:
+    with captured_logs() as lines:
         Reload(None, config(), [refuse("api.private_key"), refuse("metrics.private_key", "api.private_key")]).once()
     assert lines[0]["problems"] == ["api.private_key: is wrong", "metrics.private_key: is wrong"]
-    with capture_logs() as lines:
+    with captured_logs() as lines:
         Reload(None, config(), [lambda _: lambda: {"tokens": 1}, lambda _: lambda: None]).once()
     assert (lines[0]["event"], lines[0]["tokens"]) == ("reloaded", 1)
 
@@ -128,7 +128,7 @@ def test_settings_change_and_the_log_has_each_with_both_values(tmp_path: Path) -
     file.write_text("[planning]\ninterval_s = 5\nmax_moves = 9\nmax_paths = 3\n[jobs]\nmax_jobs = 3000\n")
     taken: list[Config] = []
     reload = Reload(file, config(), [lambda new: lambda: taken.append(new)])
-    with capture_logs() as lines:
+    with captured_logs() as lines:
         reload.once()
         reload.once()
     assert [(line["key"], line["change"]) for line in lines if line["event"] == "setting changed"] == [
@@ -146,7 +146,7 @@ def test_what_needs_a_restart_is_named_each_time(tmp_path: Path) -> None:
     file.write_text("[jobs]\nmax_jobs = 7\n[api]\nlisten = ['127.0.0.1:1']\n[metrics]\nport = 9464\n")
     reload = Reload(file, config(), [])
     for _ in range(2):
-        with capture_logs() as lines:
+        with captured_logs() as lines:
             reload.once()
         assert lines[-1]["keys"] == ["api.listen", "jobs.max_jobs"]
 
@@ -196,7 +196,7 @@ def test_who_waits_says_that_it_could_not_take_what_is_saved_by_now(tmp_path: Pa
 def test_who_waits_for_etcd_reloads_although_the_saved_jobs_cannot_be_read() -> None:
     config = Config.model_validate({"store": "etcd://127.0.0.1:1"})
     loaded = Loaded(config, StatusBoard())
-    with closing(store_of(config)) as store, loaded.waiting(store), capture_logs() as logged:
+    with closing(store_of(config)) as store, loaded.waiting(store), captured_logs() as logged:
         reload(loaded, config)
     (line,) = logged
     assert line["event"] == "the saved jobs were not checked against the new settings"

@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from controller.config import Config
 from controller.serving import preflight, validity
 from controller.serving.validity import CertificatesInUse
 from controller.status import StatusBoard
 from signalbox.errors import InvalidInput
+from tests.support.captured_logs import captured_logs
 from tests.support.wire.certificates import Authority, Certificate
 
 DAY_S = 86_400.0
@@ -92,7 +92,7 @@ def test_a_reload_refuses_an_expired_certificate_unless_it_is_in_use(valid: Cert
     with pytest.raises(InvalidInput, match="expired on"):
         in_use.prepare(config(expired))
     assert board.certificates_end == before
-    with capture_logs() as lines:
+    with captured_logs() as lines:
         in_use = CertificatesInUse(config(expired), board)
         in_use.prepare(config(expired))()
     assert [(line["log_level"], line["event"]) for line in lines] == [("error", "the certificate is not valid")] * 2

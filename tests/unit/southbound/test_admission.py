@@ -7,7 +7,6 @@ from itertools import count
 from math import inf
 
 import pytest
-from structlog.testing import capture_logs
 
 from controller.fabric.messages import RefusalReason
 from controller.fabric.topology import Dpid
@@ -20,6 +19,7 @@ from controller.southbound.admission import (
 )
 from controller.southbound.connection import Connection
 from controller.southbound.framework import ofp
+from tests.support.captured_logs import captured_logs
 
 NOCHANGE, EQUAL, MASTER, SLAVE = 0, 1, 2, 3
 EPOCH = 1_900_000_000_000_000
@@ -176,7 +176,7 @@ def test_a_stale_claim_is_never_made_again_and_its_reason_has_the_generation_of_
     peer = door.arrived(Peer("a"))
     door.fails(peer, STALE)
     assert peer.role_requests() == [(MASTER, EPOCH), (NOCHANGE, 0)]
-    with capture_logs() as logs:
+    with captured_logs() as logs:
         if has_generation:
             door.role(peer, EQUAL, EPOCH + 77)
         else:
@@ -204,7 +204,7 @@ def test_a_switch_without_roles_is_used(door: Door, code: tuple[int, int] | None
 
 def test_a_switch_that_does_not_answer_is_named_once_and_not_used_until_it_does(door: Door) -> None:
     silent, late = door.arrived(Peer("a"), 1.0), door.arrived(Peer("b", 0x2B), 1.0)
-    with capture_logs() as logs:
+    with captured_logs() as logs:
         for after_s in (ROLES_WITHIN_S - 0.01, ROLES_WITHIN_S, 5.0, PATIENCE_S - 0.01):
             door.admission.tick(1.0 + after_s)
     unanswered = "switch did not answer the request for the master role, and is not used"
