@@ -29,7 +29,10 @@
 #define CUTS 0        /* changes of cables, which the members learn at any later time */
 #endif
 #ifndef RESTORES
-#define RESTORES 0    /* restores of etcd from a backup */
+#define RESTORES 0    /* restores of etcd from a backup; a member that notices one ends, and does not come back */
+#endif
+#ifndef WRITES
+#define WRITES 0      /* revisions by writes of other keys: so many before all assignments, and again after a restore */
 #endif
 #ifndef BREAKS
 #define BREAKS 0      /* links between a member and the control loop that break */
@@ -51,6 +54,11 @@ typedef Member {
   byte holder = NOBODY;  /* assignment as this member has read it last, and its generation */
   byte known;
   byte order;            /* ghost: place of that assignment among all */
+#if RESTORES > 0
+  byte at;               /* revision of that assignment, and of etcd, as this member knows them */
+  byte seen;
+  bool ended;            /* the member has noticed a restore */
+#endif
   byte cut;              /* wanted rule as this member knows it */
   bool alone;            /* no link to the control loop */
 }
@@ -74,16 +82,27 @@ chan to_member[MEMBERS] = [3] of { mtype, byte, byte };
 Member member[MEMBERS];
 Connection connection[MEMBERS];
 
-byte holder = NOBODY, assigned, revision, base = 1; /* etcd; "assigned" is the generation: base and revision */
-byte old_holder = NOBODY, old_assigned, old_revision; /* backup of etcd, by default from before all assignments */
+byte holder = NOBODY, assigned, changed, revision = WRITES, base = 1;
+/* etcd; "assigned" is the generation: base and "changed", the revision of the last assignment */
+byte old_holder = NOBODY, old_assigned, old_changed, old_revision;
+/* backup of etcd, by default from before all assignments */
 bool backed_up;
 bool has_generation;     /* the switch */
 byte generation, rule, cut = 1;
-byte assignments, drops, restarts, cuts, restores, breaks;
+byte assignments, drops, restarts, cuts, restores, writes, breaks;
 
 byte confirmed;          /* ghost: latest assignment whose holder the switch has confirmed as its master */
 byte highest;            /* ghost: highest generation so far */
 hidden byte value, xid, order, i;
+
+#define ORDER (assignments + restores)
+#if RESTORES > 0
+#define ENDED member[m].ended
+#define HAS_HOLDER (holder != NOBODY && !member[holder].ended)
+#else
+#define ENDED false
+#define HAS_HOLDER (holder != NOBODY)
+#endif
 
 /* ---- both ends of a connection */
 
@@ -121,11 +140,12 @@ inline ask(m, kind, with) {
 inline assign_to(m) {
   assignments++;
   revision++;
+  changed = revision;
   holder = m;
 #ifdef ONE_GENERATION
   assigned = base;
 #else
-  assigned = base + revision;
+  assigned = base + changed;
 #endif
   if
   :: highest < assigned -> highest = assigned
@@ -138,18 +158,20 @@ proctype Etcd() {
 end:
   do
   :: atomic { assignments < ASSIGNMENTS -> assign_to(0) }
-  :: atomic { assignments < ASSIGNMENTS -> assign_to(1) }
+  :: atomic { 0 < assignments && assignments < ASSIGNMENTS -> assign_to(1) } /* by symmetry, not the first one */
 #if HOLDERS > 2
   :: atomic { assignments < ASSIGNMENTS -> assign_to(2) }
 #endif
   :: atomic { cuts < CUTS -> cuts++; cut++ }
 #if RESTORES > 0
+  :: atomic { restores == RESTORES && writes < WRITES -> writes = WRITES; revision = revision + WRITES }
 #ifdef LATE_BACKUP
   :: atomic {
       !backed_up && holder != NOBODY ->
       backed_up = true;
       old_holder = holder;
       old_assigned = assigned;
+      old_changed = changed;
       old_revision = revision
     }
 #endif
@@ -158,6 +180,7 @@ end:
       restores++;
       holder = old_holder;
       assigned = old_assigned;
+      changed = old_changed;
       revision = old_revision;
 #ifndef BASE_NOT_RAISED
       base = highest + 1;
@@ -171,6 +194,8 @@ end:
         member[m].holder = NOBODY;
         member[m].known = 0;
         member[m].order = 0;
+        member[m].at = 0;
+        member[m].seen = 0;
         m++
       :: else -> break
       od;
@@ -198,43 +223,67 @@ end:
 #define MAY_CLAIM connection[m].sure
 #endif
 
+inline take(m) {
+  member[m].holder = holder;
+  member[m].known = assigned;
+  member[m].order = ORDER;
+#if RESTORES > 0
+  member[m].at = changed;
+#endif
+  if
+  :: connection[m].request != NONE && (HOLDS || connection[m].generation != 0) ->
+    connection[m].request = NEW;
+#ifdef USED_DURING_THE_CLAIM
+    connection[m].used = connection[m].used && HOLDS
+#else
+    connection[m].used = false;
+    connection[m].rule = UNKNOWN
+#endif
+  :: else
+  fi
+}
+
+#define IS_KEY_OLDER (holder != NOBODY && changed < member[m].at)
+#ifdef KEY_NOT_COMPARED
+#define IS_RESTORED (revision < member[m].seen)
+#define KEEPS IS_KEY_OLDER /* the member keeps the assignment that it knows */
+#else
+#define IS_RESTORED (revision < member[m].seen || IS_KEY_OLDER)
+#define KEEPS false
+#endif
+
 /* The watch of a member, however late. A smaller generation is an old reading, and changes nothing. */
 proctype Watch(byte m) {
 end:
   do
+#if RESTORES > 0
+  :: atomic {
+      !ENDED && (revision != member[m].seen || (member[m].known != assigned && !KEEPS)) ->
+      if
+      :: IS_RESTORED ->
+        member[m].ended = true;
+        hang_up(m);
+        member[m].holder = NOBODY;
+        member[m].known = 0;
+        member[m].order = 0;
+        member[m].at = 0;
+        member[m].seen = 0
+      :: else ->
+        member[m].seen = revision;
+        if
+        :: member[m].known != assigned && !KEEPS -> take(m)
+        :: else
+        fi
+      fi
+    }
+#else
   :: atomic {
       holder != NOBODY && member[m].known != assigned && (member[m].known == 0 || !IS_STALE(assigned, member[m].known)) ->
-      member[m].holder = holder;
-      member[m].known = assigned;
-      member[m].order = assignments;
-      if
-      :: connection[m].request != NONE && (HOLDS || connection[m].generation != 0) ->
-        connection[m].request = NEW;
-#ifdef USED_DURING_THE_CLAIM
-        connection[m].used = connection[m].used && HOLDS
-#else
-        connection[m].used = false;
-        connection[m].rule = UNKNOWN
-#endif
-      :: else
-      fi
+      take(m)
     }
+#endif
 #ifdef ONE_GENERATION
-  :: atomic { holder != NOBODY && member[m].known == assigned && member[m].holder != holder ->
-      member[m].holder = holder;
-      member[m].order = assignments;
-      if
-      :: connection[m].request != NONE ->
-        connection[m].request = NEW;
-#ifdef USED_DURING_THE_CLAIM
-        connection[m].used = connection[m].used && HOLDS
-#else
-        connection[m].used = false;
-        connection[m].rule = UNKNOWN
-#endif
-      :: else
-      fi
-    }
+  :: atomic { holder != NOBODY && member[m].known == assigned && member[m].holder != holder -> take(m) }
 #endif
   :: atomic { member[m].cut != cut -> member[m].cut = cut }
   od
@@ -256,7 +305,16 @@ end:
   /* The member reads the assignment once more, after the switch has connected. This read sees all earlier writes. */
   :: atomic {
       connection[m].request == WAITING && connection[m].generation != 0 && !connection[m].sure &&
-      holder == m && assigned == connection[m].generation -> connection[m].sure = true
+#if RESTORES > 0
+      !IS_RESTORED && connection[m].generation == member[m].known &&
+      (KEEPS || (holder == m && assigned == member[m].known)) ->
+      member[m].seen = revision;
+      member[m].order = (KEEPS -> member[m].order : ORDER);
+      connection[m].order = member[m].order;
+#else
+      holder == m && assigned == connection[m].generation ->
+#endif
+      connection[m].sure = true
     }
   :: atomic { connection[m].request == WAITING && connection[m].generation != 0 && MAY_CLAIM -> connection[m].request = CHECKED }
   /* A switch of another holder is asked again; it matters only after it has changed. */
@@ -394,7 +452,7 @@ inline demote() {
 proctype Agent(byte m) {
 end:
   do
-  :: atomic { !connection[m].up -> connection[m].up = true; connection[m].role = EQUAL; connection[m].request = NEW }
+  :: atomic { !connection[m].up && !ENDED -> connection[m].up = true; connection[m].role = EQUAL; connection[m].request = NEW }
   :: atomic { connection[m].up && drops < DROPS -> drops++; hang_up(m) }
   :: atomic {
       nfull(to_member[m]) && (to_switch[m]?[ROLE, _, _, _] || to_switch[m]?[TO_SLAVE, _, _, _]) ->
@@ -488,9 +546,9 @@ end:
     do
     :: m < MEMBERS ->
 #ifndef MAY_BE_REFUSED
-      assert(holder == NOBODY || connection[m].used == (holder == m));
-      assert(holder != m || rule == cut);
-      assert(holder == NOBODY || holder == m || connection[m].role == SLAVE);
+      assert(!HAS_HOLDER || connection[m].used == (holder == m));
+      assert(!HAS_HOLDER || holder != m || rule == cut);
+      assert(!HAS_HOLDER || ENDED || holder == m || connection[m].role == SLAVE);
 #endif
       m++
     :: else -> break
@@ -502,7 +560,11 @@ init {
   byte m;
   atomic {
     do
-    :: m < MEMBERS -> run Watch(m); run Session(m); run Agent(m); m++
+    :: m < MEMBERS ->
+#if RESTORES > 0
+      member[m].cut = cut; /* fewer states: the rule is known from the beginning */
+#endif
+      run Watch(m); run Session(m); run Agent(m); m++
     :: else -> break
     od;
     run Etcd();
