@@ -4,6 +4,8 @@ As in a real cluster, all connections between switches, controllers and etcd use
 
 import os
 import signal
+import socket
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -29,6 +31,7 @@ from tests.support.lab.snoop import Snoop
 from tests.support.lab.waits import wait_for
 from tests.support.wire.certificates import Authority
 from tests.support.wire.etcd import EtcdProcess, running_etcd
+from tests.support.wire.fake_switch import MASTER, NOCHANGE, SLAVE
 
 LEAVES, SPINES, HOSTS = 4, 2, 1
 HOLD_S = 120.0
@@ -180,6 +183,32 @@ def test_switches_are_divided_and_handed_over_without_a_change_of_rules(pair: Pa
         assert_pings(lab, "h1_1", f"h{LEAVES}_1", count=10)
         assert (snoop.count("OFPT_FLOW_MOD"), snoop.count("OFPT_GROUP_MOD")) == (0, 0)
     assert sorted(str(route) for route in routes(client, "ring")) == before
+
+
+def test_a_stranger_that_claims_a_switch_with_its_generation_id_does_not_keep_it(pair: Pair) -> None:
+    pair.wait(pair.is_divided, "masters as assigned")
+    switch = next(name for name, holder in sorted(pair.masters().items()) if holder == "two")
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.settimeout(HOLD_S)
+        stranger.connect(f"{os.environ.get('OVS_RUNDIR', '/var/run/openvswitch')}/{pair.lab.bridge(switch)}.mgmt")
+        stranger.sendall(struct.pack("!BBHI", 4, 0, 8, 1))
+        _, generation = role(stranger, NOCHANGE)
+        assert role(stranger, MASTER, generation) == (MASTER, generation)
+        pair.wait(lambda: role(stranger, NOCHANGE)[0] == SLAVE, "the switch taken back")
+        assert role(stranger, NOCHANGE)[1] > generation
+        pair.wait(pair.is_divided, "masters as assigned")
+        pair.wait_settled()
+
+
+def role(stranger: socket.socket, wanted: int, generation: int = 0) -> tuple[int, int]:
+    """Request a role over a connection to a switch, and return role and generation id in the reply."""
+    stranger.sendall(struct.pack("!BBHIIxxxxQ", 4, 24, 24, 2, wanted, generation))
+    while True:
+        _, kind, length, _ = struct.unpack("!BBHI", stranger.recv(8, socket.MSG_WAITALL))
+        body = stranger.recv(length - 8, socket.MSG_WAITALL) if length > 8 else b""
+        if kind == 25:
+            found = struct.unpack("!IxxxxQ", body)
+            return int(found[0]), int(found[1])
 
 
 def test_a_paused_member_gets_no_switch_back_that_it_lost(pair: Pair) -> None:
