@@ -165,7 +165,7 @@ def table_of(title: str, rows: Sequence[Row]) -> Table:
 
 
 def figures_of(row: Row) -> list[Row]:
-    """Return a row for each value of the row after ``flat``: name of the figure, and measured value."""
+    """Return one row with a name and a measured value for each entry of ``flat(row)``."""
     return [{"figure": name, "measured": value} for name, value in flat(row).items()]
 
 

@@ -48,8 +48,8 @@ class Watched:
 def watch(polls: Polls, until_contradicted: bool = False) -> Watched:
     """Replay the polls to the controller's judgement, ``MeasuredDemand``.
 
-    Rules that the judgement requests count from the next poll on. ``until_contradicted``: whether to stop at the first
-    contradiction."""
+    When the judgement requests a rule, the rule begins to count at the next poll. ``until_contradicted``: whether to
+    stop at the first contradiction."""
     demand = MeasuredDemand(polls.interval_s, MAX_RULES)
     registry = JobRegistry(1)
     registry.register(RegisterJob(polls.spec), 0.0)

@@ -28,7 +28,7 @@ by one of their own."""
 
 class Leading(Protocol):
     def knows_state(self) -> bool:
-        """Return whether no other controller can have changed the state by now."""
+        """Return whether this controller still has the newest state: no other one can have changed it."""
 
 
 Method = Callable[[Any, Any, Context], Coroutine[Any, Any, Found]]

@@ -576,9 +576,9 @@ class Intake:
         return frozenset(ip for ip, host in hosts.items() if host.at in busy) if busy else frozenset()
 
     def _judge_demand(self, now: float, judge: Callable[[float], None], plan: Effects = NO_EFFECTS) -> Effects:
-        """Call ``judge`` and return the effects of its changes.
+        """Call ``judge``, which judges announcements, and return the effects of the changes that it makes.
 
-        ``plan``: effects to add if ``judge`` changes the virtual links with which jobs are planned."""
+        ``plan``: effects that are returned too if ``judge`` changes a virtual link that the planner uses."""
         s = self._state
         before = self._derived.jobs()
         judge(now)

@@ -268,7 +268,8 @@ class HostDiscovery:
     def advance(self, missing: Mapping[Any, Sequence[str]], now: float) -> list[SendArpRequest]:
         """Move hosts that have not answered at their old port, and return the requests that are due.
 
-        ``missing``: addresses that jobs wait for, by job. The caller passes the same objects until they change."""
+        ``missing``: addresses that jobs wait for, by job. The caller passes the same sequences as before for jobs whose
+        addresses have not changed."""
         contested, moved = self.claims.advance(now)
         for ip, claim in moved.items():
             if self._topology.place_of(ip) == claim.old:

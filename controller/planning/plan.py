@@ -205,7 +205,8 @@ def draft(problem: Problem, solver: str, routes: Routes | NumberedRoutes) -> Dra
 def compare(a: Draft, b: Draft) -> int:
     """Return a negative number when ``a`` is better than ``b``, a positive number when ``b`` is better, else 0.
 
-    Smaller sorted slowdowns are better, then smaller sorted own slowdowns, then fewer moves, then fewer paths."""
+    First the sorted slowdowns are compared, then the sorted own slowdowns, the numbers of moves, and those of paths.
+    Smaller is better each time."""
     for of_a, of_b in ((a.job_slowdown, b.job_slowdown), (a.own_slowdown, b.own_slowdown)):
         vectors = sorted_slowdowns(of_a), sorted_slowdowns(of_b)
         if first_difference(*vectors) is not None:

@@ -233,7 +233,7 @@ class _Model:
 
     @cached_property
     def _unchanged_load(self) -> dict[JobId, float]:
-        """Largest load of each job's links and NICs, over the links whose load no move changes."""
+        """Largest load, by job, of the links and NICs that the job uses and that no move changes."""
         loads = job_loads(self._problem, self._start)
         slowdowns: dict[JobId, float] = {}
         for link, of_jobs in loads.items():

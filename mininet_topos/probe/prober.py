@@ -104,7 +104,9 @@ def overflows(snmp: str) -> int:
 
 
 def run(ip: str, port: int, tos: int, control: int) -> dict[str, object]:
-    """Send probes as the lines on ``control`` (a file descriptor) request; at its end return the report."""
+    """Send the probes that are requested by lines from the file descriptor ``control``.
+
+    Return the report when no more lines can arrive."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, selectors.DefaultSelector() as ready:
         sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)

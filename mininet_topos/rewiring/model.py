@@ -118,7 +118,7 @@ class Size:
 
     @property
     def other_mbps(self) -> float:
-        """Rate in Mbit/s of a server's link on the packet-switched alternatives of equal cost."""
+        """Rate in Mbit/s of a server's link in a packet-switched fabric that costs as much."""
         return self.interfaces * self.mbps / COST_RATIO
 
     @property
