@@ -61,7 +61,9 @@ QUIET_S = 3.0
 POLL_S = 0.05
 SETTLE_TIMEOUT_S = 60.0
 RAW = "raw"
-KINDS = ("cable", "spine", "leaf", "controller", "cable without controller")
+ONE_CONTROLLER = ("controller", "cable without controller")
+"""Kinds of failure in which the only controller ends."""
+KINDS = ("cable", "spine", "leaf", *ONE_CONTROLLER)
 WITHOUT_ETCD, WITHOUT_LEADER = "cable without etcd", "cable without etcd and leader"
 """Kinds of failure that need options: the state in etcd, and for the second one several members."""
 
@@ -430,6 +432,8 @@ def main(
     kinds = chosen("--only", only, ALL_KINDS)
     if WITHOUT_LEADER in kinds and members == 1:
         raise typer.BadParameter(f"{WITHOUT_LEADER} needs --members 2 or more")
+    if members > 1 and (alone := [kind for kind in kinds if kind in ONE_CONTROLLER]):
+        raise typer.BadParameter(f"not with --members: {', '.join(alone)}; name other kinds with --only")
     in_etcd = members > 1 or WITHOUT_ETCD in kinds
     with (
         demo_fabric("fl", out) as (topo, folder),
