@@ -225,7 +225,7 @@ class EtcdClaim:
     def _refuse_endless(self) -> None:
         """Raise ``InvalidInput`` if the claim in etcd has no lease, because it would never end.
 
-        Controllers always claim with a lease, so somebody else has written the key."""
+        Every controller claims with a lease. A key without one was therefore written by hand or by another program."""
         found = self._etcd.get(self._key("claim"), self._quick_s)
         if found and not found.lease:
             what = f"the key {self._key('claim').decode()} has the value {found.value[:40]!r} and no lease"

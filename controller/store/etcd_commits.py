@@ -155,8 +155,8 @@ class EtcdCommits:
     def _fenced(self, operations: Operations) -> int:
         """Carry out the operations in one transaction, and return etcd's revision.
 
-        The transaction requires two things: this process still has the claim, and nobody else has changed the key
-        ``commit``. Raises ``EtcdError``."""
+        etcd carries them out only if this process still has the claim, and if no other process has written the key
+        ``commit`` since this one last did. Raises ``EtcdError``."""
         is_last = was_changed(key(self._root, "commit"), self._commit)
         reply = self._etcd.transaction([self._fence, is_last], operations)
         if reply.succeeded:

@@ -277,7 +277,7 @@ def test_a_switch_is_controlled_through_a_follower_and_handed_over(tmp_path: Pat
 def test_a_switch_that_a_stranger_has_taken_is_claimed_anew_and_controlled_again(
     tmp_path: Path, stack: ExitStack
 ) -> None:
-    """An OpenFlow connection that nobody assigned claims the switch with the generation id of its holder."""
+    """The stranger is a controller outside the cluster. It claims the switch with the generation id of its holder."""
     leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     (b,) = started(stack, leader, "b")
     switch = Switch(A)
