@@ -1,6 +1,6 @@
-"""Command ``python -m benchmarks NAME``, one per benchmark. docs/benchmarks.md has their results.
+"""Command ``python -m benchmarks NAME``; docs/benchmarks.md lists the results.
 
-Each benchmark prints tables or, with ``--json``, JSON. Errors are lines on stderr with exit status 1; wrong usage has
+A benchmark prints tables or, with ``--json``, JSON. An error is a line on stderr with exit status 1. Wrong usage has
 exit status 2.
 """
 
@@ -45,7 +45,7 @@ MODULES = {
     "wiring": "benchmarks.wiring.command",
     "rewiring": "benchmarks.rewiring.command",
 }
-"""Module by command name; its function ``main`` is the command. Only the requested command's module is imported."""
+"""Module of each command; the module's function ``main`` is the command. Only the requested module is imported."""
 
 
 def benchmarks() -> None:

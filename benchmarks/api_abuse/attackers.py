@@ -2,17 +2,17 @@
 
     .venv/bin/python -m benchmarks.api_abuse.attackers HOST:PORT SOURCE PER_S SILENT GREETED HALF_OPEN WATCHERS INFLATED
 
-A process opens at most ``PER_S`` connections a second, of these kinds:
+A process opens at most ``PER_S`` connections a second. The last five arguments are the numbers of
 
 - connections that send nothing;
-- connections with HTTP/2 but no call;
-- calls without a request;
+- connections that begin HTTP/2 and make no call;
+- calls that send no request;
 - watchers that read nothing;
-- connections with header fields of 16 MB.
+- connections that send header fields of 16 MB.
 
-It reopens each connection that the server ends, until the process is stopped. Once a second it prints a line of JSON
-with the numbers of open and of ended connections and calls, by kind. It runs with the lowest priority, so that on a
-small machine the attackers take no processor time from the controller under test.
+When the server ends a connection, the process opens it again, until the process is stopped. Once a second it prints a
+line of JSON: by kind, how many connections and calls are open, and how many have ended. It runs with the lowest
+priority, so that it takes no processor time from the controller under test, even on a small machine.
 """
 
 import json
@@ -35,20 +35,19 @@ ROUTES = "/signalbox.v1.JobService/WatchRoutes"
 WATCHED = "watched"
 """Id of the registered job whose routes the watchers request."""
 LOWEST = 19
-"""Niceness of the lowest priority (nice(2))."""
+"""Niceness with the lowest priority (nice(2))."""
 AUTOGROUP = Path("/proc/self/autogroup")
-"""File that decides the priority between sessions (sched(7))."""
+"""File that sets the priority of a session relative to other sessions (sched(7))."""
 
 
 @dataclass(eq=False)
 class Attack:
-    """Connection of an attacker, opened again when it ends."""
+    """Connection that an attacker opens, and opens again whenever it ends."""
 
     kind: str
     opening: bytes
-    """Bytes to send as soon as the connection is open."""
+    """Bytes that are sent as soon as the connection is open."""
     calls: int = 1
-    """Number of calls on the connection."""
 
 
 def attacks(silent: int, greeted: int, half_open: int, watchers: int, inflated: int) -> list[Attack]:
@@ -107,7 +106,7 @@ class Attackers:
         self._selector.register(sock, selectors.EVENT_READ, attack)
 
     def _look(self, key: selectors.SelectorKey) -> None:
-        """Read from a connection. If the server has ended it, close the socket, and queue the attack to connect again.
+        """Read from a connection, and queue it to be opened again if the server has ended it.
 
         The server cannot send messages to watchers, because their flow-control window is 0."""
         attack, sock = key.data, key.fileobj
@@ -127,9 +126,9 @@ class Attackers:
 
 
 def _ends_a_call(data: bytes) -> bool:
-    """Return whether the data begin with a frame that ends a call.
+    """Return whether the data begin with an HTTP/2 frame that ends a call.
 
-    After such a frame the attacker opens the whole connection again, with all its calls."""
+    The attacker then opens the whole connection again, with all its calls."""
     return len(data) > 9 and data[3] in (http2.Kind.HEADERS, http2.Kind.RST_STREAM, http2.Kind.GOAWAY)
 
 

@@ -1,14 +1,18 @@
-"""Effect of hostile clients on other clients: idle connections, calls without a request, watchers that do not read.
+"""Benchmark ``api-abuse``: service that well-behaved clients get while hostile clients attack the API.
 
     .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--inflated N]
         [--per-s N] [--seconds S] [--json]
 
-The real controller runs in its own process, with HAProxy in front of its API.
-The figures include HAProxy's memory and CPU time.
-Attackers (``attackers``) connect from several addresses, and reopen connections that are ended. Well-behaved clients
-use one more address. They register jobs, connect switches, and send calls at a fixed rate. The time of a call counts
-from when the call is due. At the end the controller is killed and restarted, and must still know every registration
-that it acknowledged.
+The real controller runs in its own process, with HAProxy in front of its API. Figures of memory and CPU time include
+HAProxy. Attackers (``attackers``) connect from several addresses. They hold connections without a call, calls without a
+request, and watchers that do not read, and open each again when it is ended.
+
+Well-behaved clients connect from one more address. They register jobs, connect switches, and renew a lease 100 times a
+second. A renewal is timed from the moment at which it is due, even if it is sent later. At the end the controller is
+killed and started again.
+
+The exit status is 1 when a call failed, the restarted controller lacks a job that it had acknowledged, or a figure
+exceeds its limit: 100 ms for the p99 of renewals, 1 s for a switch to connect, 50 MiB for the growth of the memory.
 """
 
 import json
@@ -54,13 +58,13 @@ SWITCH_LIMIT_S = 1.0
 MEMORY_LIMIT_MB = 50.0
 
 _NUMBERS = count(1)
-"""Counter that numbers the registered jobs."""
+"""Numbers of the registered jobs."""
 
 
 @dataclass
 class Beside:
     late_ms: list[float] = field(default_factory=list)
-    """Milliseconds by which a thread that only sleeps wakes late; all other figures include such delays as well."""
+    """Delays in milliseconds of a thread that only sleeps: how late it wakes. All other figures contain such delays."""
     calls_ms: list[float] = field(default_factory=list)
     registrations_ms: list[float] = field(default_factory=list)
     switches_s: list[float] = field(default_factory=list)
@@ -70,9 +74,9 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a run.
+    """Figures of a run. Those named ``alone`` are from before the attack, all others from during it.
 
-    ``late_*``: time by which a thread that only sleeps wakes late. ``*alone_ms``: figures from before the attack."""
+    ``late_*``: how late a thread wakes that only sleeps, in milliseconds; all other times contain such delays."""
 
     late_alone_ms: Spread | None
     late_ms: Spread | None
@@ -88,11 +92,11 @@ class Result:
     memory_mb: tuple[float, float]
     cpu_cores: float
     descriptors: int
-    """Number of open file descriptors of the controller at the end."""
+    """Number of file descriptors that the controller had open at the end."""
     open: dict[str, int]
-    """Number of connections and calls that the attackers have open at the end, by kind."""
+    """Numbers of connections and calls that the attackers had open at the end, by kind."""
     ended: dict[str, int]
-    """Number of connections and calls that were ended, by kind."""
+    """Numbers of connections and calls that the server has ended, by kind."""
     log_lines: int
 
     @property
@@ -119,7 +123,7 @@ def job(name: str, number: int) -> JobSpec:
 
 
 def call_at_a_rate(address: str, token: str, first_s: float, beside: Beside, stopping: threading.Event) -> None:
-    """Renew a lease at a fixed rate, as one of ``CALLERS`` threads. The time of a call counts from when it is due."""
+    """Renew a lease ``CALLS_PER_S`` / ``CALLERS`` times a second, and time each call from when it is due."""
     period_s = CALLERS / CALLS_PER_S
     due = time.monotonic() + first_s
     with Client(address) as client:
@@ -152,9 +156,9 @@ def register(address: str, beside: Beside, stopping: threading.Event) -> None:
 
 
 def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> None:
-    """Connect new switches, one every ``SWITCH_EVERY_S``, and record the seconds that each connection takes.
+    """Connect a new switch every ``SWITCH_EVERY_S``, and record the seconds until each is connected.
 
-    A switch counts as connected when the controller, after all checks, requests its rules."""
+    A switch is connected when the controller requests its rules; it does so after all its checks."""
     dpid = 100
     connections: list[Connection] = []
     while not stopping.wait(SWITCH_EVERY_S):
@@ -215,7 +219,7 @@ def attacking(
 
 
 def measure(idle: int, half_open: int, watchers: int, inflated: int, per_s: float, seconds: float) -> Result:
-    """Measure without and with the attack. Raises ``SignalboxError`` when the controller ends by itself."""
+    """Return the figures. Raises ``SignalboxError`` when the controller ends by itself."""
     address = f"127.0.0.1:{reserve_port()}"
     alone, beside = Beside(), Beside()
     with tempfile.TemporaryDirectory(prefix="signalbox-abuse-") as name, ExitStack() as stack:

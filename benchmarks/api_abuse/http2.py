@@ -1,6 +1,7 @@
-"""Frames of gRPC in bytes (RFC 9113, RFC 7541), as a hostile client may send them.
+"""Bytes of HTTP/2 frames that carry gRPC calls, as a hostile client may send them (RFC 9113, RFC 7541).
 
-Header fields are literals without indexing, so that no header table has to be kept.
+Header fields are sent in full, without the compression that needs a table of earlier fields (HPACK's "literals without
+indexing"). Only ``inflated`` uses the table.
 """
 
 import socket
@@ -16,11 +17,11 @@ MAX_CONCURRENT_STREAMS = 3
 INITIAL_WINDOW_SIZE = 4
 _HEAD = struct.Struct("!HBBBI")
 _CONTENT_TYPE = b"\x0f\x10"
-"""Name ``content-type``: entry 31 of the static table, encoded as 15 in the first byte and 16 in the second."""
+"""Header name ``content-type`` in HPACK: index 31, in four bits that are all 1 (15) and a second byte (31 - 15)."""
 
 
 _LONG_BYTES, _LONG = 4056, b"\xd9\x1e"
-"""Length of a field's value, and its encoding after the first seven bits (RFC 7541 section 5.1)."""
+"""Length of a large header value, and the bytes that follow the all-ones prefix in its code (RFC 7541 section 5.1)."""
 
 
 class Kind(IntEnum):
@@ -46,22 +47,22 @@ def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> b
 
 
 def hello(window: int | None = None) -> bytes:
-    """Return the first bytes that a client sends. ``window``: bytes that it accepts per stream; None means 65,535."""
+    """Return the first bytes of a client. ``window``: bytes that it accepts per stream; None means 65,535."""
     settings = b"" if window is None else struct.pack("!HI", INITIAL_WINDOW_SIZE, window)
     return PREFACE + frame(Kind.SETTINGS, payload=settings)
 
 
 def headers(stream: int, path: str) -> bytes:
-    """Return the frame that begins a call. ``stream`` is odd and increases from call to call."""
+    """Return the frame that begins a call. ``stream``: an odd number, larger than that of the call before."""
     fields = b"\x83\x86" + b"\x04" + _text(path.encode()) + b"\x01" + _text(b"signalbox")
     fields += _CONTENT_TYPE + _text(b"application/grpc") + b"\x00" + _text(b"te") + _text(b"trailers")
     return frame(Kind.HEADERS, END_HEADERS, stream, fields)
 
 
 def inflated(stream: int) -> bytes:
-    """Return a call whose header fields have 8 kB on the wire and 16 MB when decoded.
+    """Return a call with header fields of 8 kB on the wire, which the server decodes to 16 MB.
 
-    One field of 4 kB is added to the header table and referred to again and again (RFC 7541)."""
+    The call defines one field of 4 kB, and then repeats it 4,100 times by its one-byte index (RFC 7541)."""
     fields = headers(1, "/a/B")[_HEAD.size :]
     # Index 62 is the field that was added to the table last.
     field = b"\x40" + _text(b"a") + b"\x7f" + _LONG + b"x" * _LONG_BYTES
@@ -69,12 +70,12 @@ def inflated(stream: int) -> bytes:
 
 
 def request(stream: int, message: bytes) -> bytes:
-    """Return the frame with the request of a call, which also ends the client's side."""
+    """Return the frame that carries the request of a call. It is the last frame of the client on this stream."""
     return frame(Kind.DATA, END_STREAM, stream, b"\0" + struct.pack("!I", len(message)) + message)
 
 
 def frames(sock: socket.socket) -> Iterator[Frame]:
-    """Yield the frames from a socket until the peer ends the connection.
+    """Yield the frames that arrive on a socket until the peer ends the connection.
 
     Raises ``TimeoutError`` when the socket has a timeout and nothing arrives within it."""
     held = b""

@@ -1,7 +1,7 @@
-"""Controller of the ``api-load`` benchmark.
+"""Start of the controller of the ``api-load`` benchmark (``controller.main``).
 
-This module only calls ``controller.main``: a process that ``multiprocessing`` spawns does not import a package's
-``__main__``. The controller's child processes therefore do not load the benchmark, and need no more memory than usual.
+It is a module of its own because processes spawned by ``multiprocessing`` do not import a package's ``__main__``. The
+controller's child processes therefore do not load the benchmark, and need no more memory than usual.
 """
 
 import threading

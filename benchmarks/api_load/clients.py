@@ -19,7 +19,7 @@ from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 SHARES = {"renew": 0.70, "report": 0.15, "read": 0.10, "change": 0.05}
 DEADLINE_S = 20.0
 AT_ONCE = 32
-"""Largest number of concurrent registrations before the load begins."""
+"""Largest number of registrations at the same time, before the load begins."""
 
 Spec = Callable[[], JobSpec]
 
@@ -28,8 +28,8 @@ Spec = Callable[[], JobSpec]
 class Outcome:
     """Results of a load.
 
-    ``took_s``: seconds of each call, by kind; a change is a ``register`` or a ``deregister``. ``errors``: number by
-    code and text."""
+    ``took_s``: seconds of each call, by kind of call. A call of the kind "change" appears as ``register`` or
+    ``deregister``. ``errors``: how often each error occurred, by status code and text."""
 
     took_s: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     errors: Counter[str] = field(default_factory=Counter)
@@ -37,9 +37,10 @@ class Outcome:
 
 
 class Clients:
-    """Clients, each with its own channel to one of the controllers.
+    """Clients, each with a connection of its own to one of the controllers.
 
-    ``jobs``: lease tokens of the acknowledged jobs, by id. ``spec``: function that makes another job each time."""
+    ``jobs``: lease tokens of the acknowledged jobs, by job id. ``spec``: function that returns another job on each
+    call."""
 
     def __init__(self, addresses: Sequence[str], count: int, spec: Spec, seed: int) -> None:
         self.jobs: dict[str, str] = {}
@@ -75,12 +76,12 @@ class Clients:
         return await asyncio.gather(*(one(self._stubs[n % len(self._stubs)][0]) for n in range(count)))
 
     async def pinned(self, job_id: str) -> bool:
-        """Return whether a job is pinned: each of its flows has a pin, except flows with a single path."""
+        """Return whether a job is pinned, that is, each of its flows has a pin or only one path."""
         response: pb.GetJobResponse = await _answered(self._stubs[0][0].GetJob, pb.GetJobRequest(job_id=job_id))
         return response.job.state == pb.JOB_STATE_PINNED
 
     async def load(self, calls_per_s: float, seconds: float) -> Outcome:
-        """Send calls in an open loop, call n at n / ``calls_per_s`` seconds, and wait for all answers."""
+        """Send ``calls_per_s`` calls a second without waiting for answers, then wait until all are answered."""
         outcome, tasks = Outcome(), set[asyncio.Task[None]]()
         self._most = len(self.jobs)
         began = time.perf_counter()
@@ -127,7 +128,7 @@ class Clients:
             self._busy[job_id] -= 1
 
     async def _deregister(self, stub: Any, job_id: str, token: str) -> None:
-        """Deregister a job: exclude it from further calls, wait for its calls under way, then send the request."""
+        """Deregister a job once no call about it is under way. No new call about it begins."""
         del self.jobs[job_id]
         while self._busy[job_id]:
             await asyncio.sleep(0.001)
@@ -159,7 +160,7 @@ async def _answered(method: Callable[..., Awaitable[Any]], request: Any) -> Any:
 
 
 def pending_jobs(seed: int) -> Spec:
-    """Return a function that makes jobs of 8 to 64 endpoints, whose hosts the controller does not know."""
+    """Return a function that returns jobs with 8 to 64 hosts that the controller does not know."""
     draw, numbers = random.Random(seed), iter(range(1 << 20))
 
     def spec() -> JobSpec:
@@ -171,7 +172,7 @@ def pending_jobs(seed: int) -> Spec:
 
 
 def placed_jobs(seed: int, hosts: Sequence[str]) -> Spec:
-    """Return a function that makes rings over 8 to 64 hosts of a fabric; no pair of hosts is announced twice."""
+    """Return a function that returns rings over 8 to 64 hosts of a fabric. No pair of hosts is in two of the rings."""
     draw, numbers, taken = random.Random(seed), iter(range(1 << 20)), set[tuple[str, str]]()
 
     def spec() -> JobSpec:

@@ -1,12 +1,13 @@
-"""Load on the API by clients that renew, report, read and change thousands of jobs, and its cost in the control loop.
+"""Benchmark ``api-load``: times of API calls, and of the control loop, with thousands of jobs.
 
     .venv/bin/python -m benchmarks api-load [--seconds 60] [--only pending|pinned] [--json]
     .venv/bin/python -m benchmarks api-load --members 1,2,4 [--jobs N] [--json]
 
-200 clients in one process send 400 calls a second in an open loop: independent of the answers. The time of a call
-counts from when it was due. The first load is on 2,000 jobs of 8 to 64 endpoints whose hosts are unknown. The second is
-on 1,000 jobs whose flows have rules on a fabric in memory (``controller``). Each load is compared with the same calls
-on a controller with few jobs.
+200 clients in one process send 400 calls a second, whether or not earlier calls are answered. They renew leases, report
+iterations, read jobs, and register and deregister jobs. A call is timed from the moment at which it is due.
+
+There are two loads. "pending" has 2,000 jobs of 8 to 64 hosts that the controller does not know. "pinned" has 1,000
+jobs whose flows have rules on a fabric in memory (``controller``). Each load also runs with few jobs, for comparison.
 
 With ``--members`` the benchmark measures only how fast jobs are registered and pinned (``registrations``).
 """
@@ -52,7 +53,7 @@ RESULTS = Path("out/bench/api_load.json")
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Setting of a load. ``fabric``: size of a fabric in memory; if it is empty, the hosts of jobs are unknown."""
+    """Kind of load. ``fabric``: size of the fabric in memory (``fabric_of``); empty for jobs with unknown hosts."""
 
     name: str
     fabric: str = ""
@@ -71,7 +72,7 @@ class Result:
     sent: int
     errors: dict[str, int]
     unary: Spread | None
-    """Durations of all calls in milliseconds, each from the time at which the call was due."""
+    """Milliseconds of all calls, each from the moment at which the call was due."""
     registration: Spread | None
     renewal: Spread | None
     handle: Measured
@@ -82,7 +83,7 @@ class Result:
 
 @contextmanager
 def running(scene: Scene, folder: Path) -> Iterator[tuple[ControllerProcess, Path]]:
-    """Run a controller without jobs; yield it, and the file in which it writes its measurements when it stops."""
+    """Run a controller without jobs. Yields it, and the file to which it writes its measurements when it stops."""
     measured = folder / "measured.json"
     settings = {**SETTINGS, **hosts_of(scene.fabric, folder)} if scene.fabric else SETTINGS
     controller = ControllerProcess(folder, settings=settings, program=PROGRAM)
@@ -107,7 +108,7 @@ def _answers(controller: ControllerProcess, client: Client) -> bool:
 
 
 def load(scene: Scene, jobs: int, seconds: float, seed: int) -> Result:
-    """Run a controller with ``jobs`` jobs, send the calls of the load for ``seconds``, and return the figures."""
+    """Run a controller with ``jobs`` jobs, send calls for ``seconds``, and return the figures."""
     with tempfile.TemporaryDirectory(prefix="signalbox-load-") as name:
         with running(scene, Path(name)) as (controller, measured):
             result = asyncio.run(_load(scene, controller, jobs, seconds, seed))
@@ -164,7 +165,9 @@ def _begin(controller: ControllerProcess) -> None:
 
 
 async def _settled(controller: ControllerProcess, clients: Clients) -> int:
-    """Wait until every job is pinned, and return the number of flows. Raises ``SignalboxError``."""
+    """Wait until every job is pinned, and return the number of pinned flows.
+
+    Raises ``SignalboxError`` if it takes too long."""
 
     def pinned() -> int:
         with Client(controller.address) as client:

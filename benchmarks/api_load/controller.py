@@ -1,13 +1,15 @@
-"""Controller as ``signalbox serve`` runs it, with switches in memory and a clock around ``ControlLoop.handle``.
+"""Controller of the ``api-load`` benchmark: ``signalbox serve``, with each call of ``ControlLoop.handle`` timed.
 
     .venv/bin/python -m benchmarks.api_load --config FILE --measured FILE [--fabric 16x8x32] [--standby]
 
-With ``--fabric`` switches that carry out every command at once replace the southbound. A planner that keeps every route
-and spreads new flows over their paths replaces the real one. The benchmark measures the control loop, not a solver.
-Without a fabric the southbound is the real one, and no switch connects.
+With ``--fabric`` there are two more differences, because the benchmark measures the control loop and not a solver:
 
-SIGUSR1 starts the measurement. When the controller is stopped it writes the durations of ``handle`` calls to a JSON
-file, with the messages and commands of the longest calls.
+- Switches in memory, which carry out every command at once, replace the southbound.
+- A trivial planner keeps every route, and gives new flows their candidate paths in turn.
+
+Without ``--fabric`` the southbound is the real one, and no switch connects.
+
+SIGUSR1 starts the measurement. When the controller stops, it writes a JSON file (``Measured``).
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ LONGEST = 12
 
 
 class Call(TypedDict):
-    """Call of ``handle`` with its messages and commands by type. ``cpu_ms``: CPU time of its thread alone."""
+    """Call of ``handle``: its duration and CPU time, and the numbers of its messages and commands by type."""
 
     ms: float
     cpu_ms: float
@@ -61,9 +63,10 @@ class Call(TypedDict):
 
 
 class Measured(TypedDict):
-    """Measurements of all calls of ``handle``.
+    """Measurements of all calls of ``handle``, in milliseconds.
 
-    ``handle_cpu_ms``: CPU time of the control loop's thread, without waiting for the interpreter or a processor."""
+    ``handle_cpu_ms``: CPU time of the control loop's thread. It leaves out the time in which the thread waits for
+    the interpreter lock or for a processor. ``longest``: the calls with the longest durations."""
 
     calls: int
     handle_ms: dict[str, float] | None
@@ -72,7 +75,7 @@ class Measured(TypedDict):
 
 
 class Clock:
-    """Clock that adds up the times of ``ControlLoop.apply`` and ``ControlLoop.work``, the halves of ``handle``."""
+    """Timer of ``ControlLoop.handle``, which consists of a call of ``apply`` and a call of ``work``."""
 
     def __init__(self) -> None:
         self._ms, self._cpu_ms = array("d"), array("d")
@@ -116,7 +119,7 @@ class Clock:
 
 
 def _clocked(call: Callable[[], list[Command]]) -> tuple[list[Command], tuple[float, float]]:
-    """Return what ``call`` returns, with its duration and its thread's CPU time in milliseconds."""
+    """Return the result of ``call``, and its duration and CPU time in milliseconds."""
     began, cpu_began = time.perf_counter(), time.thread_time()
     commands = call()
     cpu_ms = 1000 * (time.thread_time() - cpu_began)
@@ -133,7 +136,7 @@ def _kinds(things: Iterable[object]) -> dict[str, int]:
 
 
 class Switches:
-    """Replacement of ``run_hub``: all switches connect, their links are seen, and they execute each command at once."""
+    """Replacement of ``run_hub``: all switches and links are there from the start; commands take effect at once."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
@@ -169,7 +172,7 @@ class Switches:
 
 
 class Outbox:
-    """Replacement of ``southbound.outbox.Outbox`` that needs no event hub."""
+    """Replacement of ``southbound.outbox.Outbox`` that works without an event hub."""
 
     def __init__(self) -> None:
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -187,7 +190,7 @@ class Outbox:
         self.stop()
 
     def next(self) -> Any:
-        """Return the next command, or None at the end. Raises the error that ``fail`` was called with."""
+        """Return the next command, or None after ``stop``. Raises the error that was given to ``fail``."""
         command = self._commands.get()
         if command is None and self._error:
             raise self._error
@@ -195,7 +198,7 @@ class Outbox:
 
 
 def round_robin_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
-    """Return a plan that keeps every route; flows without a route are assigned their candidate paths in turn."""
+    """Return a plan that keeps every route in force, and gives other flows their candidate paths in turn."""
     turns = count()
     routes: dict[FlowId, Route] = {}
     for flow in problem.flows:
@@ -223,13 +226,13 @@ def round_robin_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
 
 
 def round_robin_worker(put: Put, on_crash: OnCrash) -> PlanningWorker:
-    """Return a worker that plans with ``round_robin_plan``; it runs in the planning process."""
+    """Return a worker that plans with ``round_robin_plan``. Call this in the planning process."""
     vars(answers)["plan"], vars(answers)["baseline_slowdowns"] = round_robin_plan, lambda *_: {}
     return PlanningWorker(put, on_crash)
 
 
 def fabric_of(size: str) -> Fabric:
-    """Return a leaf-spine fabric. ``size``: leaves, spines and hosts per leaf, such as ``16x8x32``."""
+    """Return the leaf-spine fabric of a size LEAVESxSPINESxHOSTS_PER_LEAF, such as ``16x8x32``."""
     leaves, spines, hosts = map(int, size.split("x"))
     return leaf_spine(leaves, spines, hosts, LINK_BPS, LINK_BPS)
 

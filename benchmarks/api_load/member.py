@@ -1,7 +1,7 @@
-"""Southbound of a member in the ``api-load`` benchmark: the switches in memory that are assigned to the member.
+"""Southbound with switches in memory, for controllers that divide the switches (``api-load --members``).
 
-Every member has all switches of the fabric in its memory, and announces those that it holds. A switch that moves to
-another member arrives there without rules, so switches must not move once there are jobs.
+Each member has the whole fabric in memory, and announces only the switches that are assigned to it. A switch that moves
+to another member has no rules there. The division of the switches must therefore not change once there are jobs.
 """
 
 from __future__ import annotations
@@ -28,14 +28,11 @@ LOOK_S = 0.05
 
 
 def replace_switches(size: str) -> None:
-    """Replace the switches of this member's southbound process by those of a fabric in memory.
-
-    ``size``: size of the fabric, see ``fabric_of``."""
+    """Give this member's southbound process the switches of a fabric in memory. ``size``: see ``fabric_of``."""
     vars(southbound_process)["run"] = partial(_run, size)
 
 
 def _run(size: str, connection: Connection, config: Config, logging: Callable[[], object]) -> None:
-    """Run the southbound in its process, without sockets for switches."""
     from controller.southbound import own_process
 
     vars(own_process)["run_hub"] = HeldSwitches(fabric_of(size))
@@ -43,13 +40,13 @@ def _run(size: str, connection: Connection, config: Config, logging: Callable[[]
 
 
 class HeldSwitches:
-    """Replacement of ``run_hub``: the switches of this member, which execute each command at once."""
+    """Replacement of ``run_hub``: the switches that are assigned to this member, which execute each command at once."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
         self._rules = dict.fromkeys(fabric.switches, RuleSet())
         self._held: dict[Dpid, int] = {}
-        """Generation id of each switch that this member holds."""
+        """Generation id of each switch that is assigned to this member."""
 
     def __call__(
         self,
@@ -70,7 +67,7 @@ class HeldSwitches:
             self._carry_out(command)
 
     def _follow(self) -> None:
-        """Announce switches that this member is assigned and may claim; report switches that it has lost."""
+        """Announce the switches that are newly assigned to this member, and report those that no longer are."""
         from controller.southbound.framework import pause
 
         while True:

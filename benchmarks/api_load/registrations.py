@@ -1,8 +1,9 @@
-"""Registrations in a closed loop: how many a second, and how soon all flows are pinned, with several members.
+"""Speed of registrations: jobs per second, and the time until their flows are pinned, for several numbers of members.
 
-Two arrangements are compared: a single controller with its state in SQLite, and members that divide the switches, with
-their state in an etcd with one member. Clients of several members are spread over their addresses, so most calls are
-forwarded. Switches are in memory (``controller``, ``member``), and every flow gets a path without a solver.
+The first arrangement is a single controller with its state in SQLite. The others are members that divide the switches
+and keep their state in one etcd. Each of 32 clients registers its next job when the previous one is acknowledged. The
+clients are spread over the members, so most calls are forwarded to the leader. Switches are in memory (``controller``,
+``member``), and every flow gets a path without a solver.
 """
 
 import asyncio
@@ -27,11 +28,11 @@ from tests.support.wire.etcd import EtcdProcess, running_etcd
 
 FABRIC = "16x8x32"
 CLIENTS = 32
-"""Number of clients, and of registrations at a time (``clients.AT_ONCE``)."""
+"""Number of clients, and of registrations at the same time (``clients.AT_ONCE``)."""
 SINGLE = 20
-"""Number of jobs that are registered singly; each begins when the previous one is pinned."""
+"""Number of jobs that are registered one by one: each when the previous one is pinned."""
 BATCHES = 5
-"""Number of batches of jobs; each begins when all flows of the previous batch are pinned."""
+"""Number of batches of jobs; a batch begins when all flows of the previous batch are pinned."""
 WAIT_S = 120.0
 POLL_S = 0.005
 
@@ -43,24 +44,24 @@ class Registrations:
     members: int
     jobs: int
     per_s: float
-    """Acknowledged registrations per second, from the median of the batches."""
+    """Acknowledged registrations per second in the median batch."""
     ratio: float
-    """``per_s`` divided by the ``per_s`` of the first arrangement."""
+    """``per_s`` relative to that of the first arrangement (SQLite)."""
     answer_ms: Spread | None
-    """Milliseconds of a registration while all clients register."""
+    """Milliseconds until a registration is acknowledged, while all clients register."""
     all_pinned_s: float
-    """Seconds from the first registration of a batch until all flows are pinned, median of the batches."""
+    """Seconds from the first registration of a batch until all its flows are pinned, in the median batch."""
     one_answer_ms: Spread | None
-    """Milliseconds of a single registration, made while no other client calls."""
+    """Milliseconds until a registration is acknowledged, while no other client calls."""
     one_pinned_ms: Spread | None
-    """Milliseconds from the start of a single registration until the flows of the job are pinned."""
+    """Milliseconds from such a single registration until the flows of its job are pinned."""
     cpu_ms: dict[str, float]
-    """CPU milliseconds per job until all jobs are pinned, used by the leader, by the other members and by etcd."""
+    """CPU time per job in milliseconds, until its flows are pinned: of the leader, of the other members, of etcd."""
 
 
 @dataclass
 class Arrangement:
-    """Running controllers, of which the first one leads, their clients, and what was measured so far.
+    """Running controllers and their clients, and the measurements so far. The first controller leads.
 
     ``members``: 0 for a single controller with SQLite."""
 
@@ -68,10 +69,10 @@ class Arrangement:
     controllers: Sequence[ControllerProcess]
     etcd: EtcdProcess | None = None
     singles: list[tuple[float, float]] = field(default_factory=list)
-    """Seconds until the answer, and until the flows are pinned, of each job that was registered singly."""
+    """Seconds until each job registered one by one was acknowledged, and until it was pinned."""
     answers_s: list[float] = field(default_factory=list)
     batches: list[tuple[float, float]] = field(default_factory=list)
-    """Seconds until the last answer, and until all flows are pinned, of each batch."""
+    """Seconds until the last job of each batch was acknowledged, and until all its flows were pinned."""
     cpu_s: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -79,7 +80,7 @@ class Arrangement:
         return [controller.address for controller in self.controllers]
 
     def begin(self, seed: int) -> None:
-        """Make the clients, in the event loop that uses them."""
+        """Create the clients. Must be called in the event loop that runs them."""
         self._clients = Clients(self.addresses, CLIENTS, placed_jobs(seed, list(fabric_of(FABRIC).hosts)), seed)
 
     async def one(self) -> None:
@@ -90,7 +91,7 @@ class Arrangement:
         self.singles.append((took_s, time.perf_counter() - began))
 
     async def batch(self, jobs: int) -> None:
-        """Register jobs, ``CLIENTS`` at a time, and wait until all flows are pinned."""
+        """Register ``jobs`` jobs, ``CLIENTS`` at a time, and wait until all flows are pinned."""
         before, began = self._used(), time.perf_counter()
         self.answers_s += await self._clients.register(jobs)
         answered_s = time.perf_counter() - began
@@ -110,13 +111,15 @@ class Arrangement:
         return status.jobs == len(self._clients.jobs) and not waiting and is_in_sync
 
     def _used(self) -> dict[str, float]:
-        """Return the CPU seconds so far of the leader, of the other members together, and of etcd."""
+        """Return the CPU seconds so far of the leader, of all other members, and of etcd."""
         leader, *others = (usage(controller.process).cpu_s for controller in self.controllers)
         etcd = usage(self.etcd.process).cpu_s if self.etcd else 0.0
         return {"leader": leader, "others": sum(others), "etcd": etcd}
 
     def figures(self, jobs: int, first_per_s: float | None) -> Registrations:
-        """Return the figures of all batches with ``jobs`` jobs each. ``first_per_s``: see ``Registrations.ratio``."""
+        """Return the figures. ``jobs``: jobs per batch.
+
+        ``first_per_s``: ``per_s`` of the first arrangement, if there is one."""
         per_s = jobs / median(answered_s for answered_s, _ in self.batches)
         one_answer, one_pinned = zip(*self.singles, strict=True)
         return Registrations(
@@ -133,10 +136,10 @@ class Arrangement:
 
 
 def measured(members: Sequence[int], jobs: int, seed: int, tell: Callable[[str], None]) -> list[Registrations]:
-    """Return the figures with SQLite, and then with each number of members.
+    """Return the figures with SQLite, and then those with each number of members.
 
-    All arrangements run at the same time and are measured in turn, so that other work on the machine slows all of
-    them."""
+    All arrangements run at the same time, and take turns in being measured. When other programs slow the machine
+    down, they therefore slow down every arrangement."""
     with ExitStack() as stack:
         arrangements = []
         for count in (0, *members):
@@ -171,7 +174,7 @@ def _ms(seconds: Sequence[float]) -> Spread | None:
 
 
 async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for the condition. Raises ``SignalboxError`` when it does not hold within ``WAIT_S``."""
+    """Wait until the condition holds. Raises ``SignalboxError`` after ``WAIT_S``."""
     ends = time.monotonic() + WAIT_S
     while not await condition():
         if time.monotonic() > ends:
@@ -184,7 +187,9 @@ async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 @contextmanager
 def _running(members: int, folder: Path) -> Iterator[Arrangement]:
-    """Start the controllers, and yield them when every member has its switches. ``members``: 0 for one with SQLite."""
+    """Run the controllers; yield them once every member has its switches.
+
+    ``members``: 0 for one controller with SQLite."""
     with ExitStack() as stack:
         etcd = stack.enter_context(running_etcd(folder / "etcd")) if members else None
         controllers = [_controller(folder, number, etcd) for number in range(max(1, members))]
@@ -212,7 +217,9 @@ def _membership(folder: Path) -> Settings:
 
 
 def _answers(here: Arrangement, number: int) -> bool:
-    """Return whether controller ``number`` (from 0) answers and, with etcd, lists ``number`` + 1 members."""
+    """Return whether controller ``number``, counted from 0, answers.
+
+    With etcd it must also list all members started so far."""
     here.controllers[number].check()
     try:
         with Client(here.addresses[number]) as client:

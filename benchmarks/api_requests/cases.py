@@ -1,8 +1,8 @@
-"""Generated requests: ``case(seed, number, known)`` is the same for the same arguments.
+"""Generated requests to the API, from correct to hostile. ``case(seed, number, known)`` is a pure function.
 
-A fifth of the requests is correct and two fifths have one field changed. The rest is hostile: many fields changed,
-broken bytes, other methods, odd metadata, calls that are cancelled or whose deadline is too short. Mutated messages
-are limited to those that gRPC's own client can send; the module ``raw`` sends calls that it cannot send.
+A fifth of the requests is correct, and two fifths have one changed field. The rest is hostile: many changed fields,
+broken bytes, wrong methods, odd metadata, cancelled calls, or deadlines that are too short. All of them can be sent by
+gRPC's own client; the module ``raw`` has requests that it cannot send.
 """
 
 import struct
@@ -19,7 +19,7 @@ MAX_MESSAGE_BYTES = 1 << 20
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 _SLOW = ("Explain", "WhatIf", "Replan")
-"""Methods that start processes or plan; they are called less often."""
+"""Methods that start processes or plan, and are therefore called less often."""
 _OFTEN = ("RegisterJob", "UpdateJob", "UpdateJobs", "ReportIterations", "ReportConnections")
 _WEIGHTS = [1 if m.name in _SLOW else 12 if m.name in _OFTEN else 5 for m in METHODS.values()]
 
@@ -29,16 +29,16 @@ class Case:
     what: str
     path: str
     messages: tuple[bytes, ...]
-    """Serialized requests; exactly one unless the method takes a stream of requests."""
+    """Serialized requests; exactly one, unless the method takes a stream of requests."""
     metadata: Metadata = ()
     timeout_s: float = SECONDS_PER_CALL
     """Deadline of the call in seconds."""
     cancel_after_s: float | None = None
-    """Seconds after which the client ends the call; None: it waits for the answer."""
+    """Seconds after which the client cancels the call; None to wait for the answer."""
     takes: int = 1
-    """Number of messages of a response stream that the client reads before it ends the call."""
+    """Number of responses that the client reads from a stream before it ends the call."""
     odd: bool = False
-    """Whether gRPC may refuse the metadata."""
+    """Whether the metadata are so odd that gRPC may refuse them."""
 
     def __str__(self) -> str:
         shown = ", ".join(
@@ -50,12 +50,12 @@ class Case:
 
     @property
     def by_grpc(self) -> bool:
-        """Whether gRPC may refuse the call, without error details, before the controller sees it."""
+        """Whether gRPC itself may refuse the call. Such a refusal has no error details of the controller."""
         return self.odd or any(len(one) > MAX_MESSAGE_BYTES for one in self.messages)
 
     @property
     def ends_early(self) -> bool:
-        """Whether the call may end before the controller has answered, so that its effect is unknown."""
+        """Whether the client may end the call before its answer, so that nobody knows whether it had an effect."""
         return self.cancel_after_s is not None or self.timeout_s < SECONDS_PER_CALL
 
 
@@ -92,7 +92,7 @@ def _messages(rng: Random, path: str, known: Known, change: Callable[[bytes], by
 
 
 def _parts(what: str, rng: Random, path: str, known: Known) -> Parts:
-    """Return the fields of a ``Case`` of the kind ``what``, one of ``_SHARES``, that calls the method ``path``."""
+    """Return the fields of a ``Case`` that calls the method ``path``. ``what``: its kind, a key of ``_SHARES``."""
     match what:
         case "one field changed" | "fields changed":
             request = correct(rng, path, known)
@@ -159,12 +159,12 @@ def _varint(value: int) -> bytes:
 
 
 def _field(number: int, kind: int, data: bytes) -> bytes:
-    """Return a serialized field. ``kind``: the wire type; data of type 2 are preceded by their length."""
+    """Return a serialized field. ``kind``: its wire type; data of wire type 2 are preceded by their length."""
     return _varint(number << 3 | kind) + (_varint(len(data)) if kind == 2 else b"") + data
 
 
 def fields_of(data: bytes) -> Iterator[bytes]:
-    """Yield the fields of a correct message, each with its tag."""
+    """Yield the serialized fields of a correct message, each with its tag."""
     at = 0
     while at < len(data):
         start = at

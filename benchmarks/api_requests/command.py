@@ -1,13 +1,15 @@
-"""Generated requests to every method of a real controller: none may end with INTERNAL or UNKNOWN.
+"""Benchmark ``api-requests``: send generated requests to every method of a real controller, and kill it meanwhile.
 
     .venv/bin/python -m benchmarks api-requests [--count N] [--seed S] [--first I] [--kills K] [--json]
 
-Request I of seed S depends only on I, S and the earlier answers, whose lease and resume tokens it may use. The
-benchmark kills the controller K times with SIGKILL, at even intervals, each time during a registration, and once more
-at the end. After each restart the controller must have every job that it acknowledged.
+No request may end with INTERNAL or UNKNOWN, or with an error without details, and the log must not report an error.
+Request I of seed S depends only on I, on S, and on the lease and resume tokens in earlier answers.
 
-The benchmark prints the answers by method, and the number and bytes of each request that failed. Its exit status is 1
-when something failed.
+The controller is killed with SIGKILL K times, at even intervals, and once more at the end, each time during a
+registration. After each restart it must have every job that it had acknowledged.
+
+The output has the answers by method, and the number and bytes of each request that failed. The exit status is 1 when
+something failed.
 """
 
 import re
@@ -35,18 +37,20 @@ from signalbox.v1 import signalbox_pb2 as pb
 SETTINGS: Settings = {"api": {"max_message_bytes": MAX_MESSAGE_BYTES}, "jobs": {"max_jobs": len(JOB_IDS) - 4}}
 MEBI = 1 << 20
 MEMORY_EVERY = 1000
-"""Requests between two measurements of the memory."""
+"""Number of requests between two measurements of the controller's memory."""
 RAW_EVERY = 40
-"""Distance between requests that are sent as raw HTTP/2 frames: every 40th request."""
+"""Period of requests in raw HTTP/2 frames: every 40th request is one."""
 MOST_FAILURES = 20
 ENDING_S = 0.5
-"""Seconds that the controller may take to end after an internal error."""
+"""Seconds for which the controller may still be about to end after a failure, before it is checked."""
 _BAD_LINE = re.compile(rb"Traceback|\[error|\[critical|\"level\": ?\"(error|critical)\"")
 
 
 @dataclass
 class OfMethod:
-    """Answers of one method. ``worst_ms``: slowest call that waited for its answer; ``worst``: number of this call."""
+    """Answers of one method.
+
+    ``worst_ms``: duration of the slowest call that waited for its answer. ``worst``: number of this request."""
 
     requests: int = 0
     codes: dict[str, int] = field(default_factory=dict)
@@ -63,9 +67,9 @@ class Result:
     methods: dict[str, OfMethod] = field(default_factory=dict)
     kinds: dict[str, int] = field(default_factory=dict)
     memory_mb: list[list[float]] = field(default_factory=lambda: [[]])
-    """Memory in MiB after every ``MEMORY_EVERY`` requests, for each start of the controller."""
+    """Memory in MiB after every ``MEMORY_EVERY`` requests; one list per start of the controller."""
     restored: list[int] = field(default_factory=list)
-    """Number of acknowledged jobs that the controller must have after each kill."""
+    """Number of acknowledged jobs that the controller had to have after each kill."""
     bad_lines: int = 0
     failures: list[str] = field(default_factory=list)
 
@@ -86,7 +90,7 @@ class _Log:
         self._at = 0
 
     def bad_lines(self) -> list[str]:
-        """Return the new lines that are errors or tracebacks."""
+        """Return the lines, written since the last call, that report an error or begin a traceback."""
         with self._file.open("rb") as file:
             file.seek(self._at)
             new = file.read()
@@ -106,7 +110,7 @@ class _Run:
         self._in_this_life = 0
 
     def all(self, kills: int) -> None:
-        """Send the requests of every run (``KEPT``), then those of the seed; kill the controller ``kills`` times."""
+        """Send the kept requests and those of the seed, and kill the controller ``kills`` times meanwhile."""
         first, count = self.result.first, self.result.count
         kill_at = {first + count * (n + 1) // (kills + 1) for n in range(kills)}
         began = time.monotonic()
@@ -176,7 +180,7 @@ class _Run:
 
 
 def run(seed: int, count: int, first: int = 0, kills: int = 1) -> Result:
-    """Send requests ``first`` to ``first + count - 1`` of the seed in order, until too many have failed."""
+    """Send requests ``first`` to ``first + count - 1`` of the seed in order, and stop early after too many failures."""
     result = Result(seed, first, count)
     with tempfile.TemporaryDirectory(prefix="signalbox-api-requests-") as folder:
         controller = ControllerProcess(Path(folder), settings=SETTINGS)

@@ -1,8 +1,10 @@
-"""Calls in hand-made HTTP/2 frames (RFC 9113, RFC 7541) that gRPC's own client does not send.
+"""API calls in hand-made HTTP/2 frames that gRPC's own client would not send (RFC 9113, RFC 7541).
 
-The same seed and number give the same ``Raw``. ``send_raw`` returns the status that a server answers with. Header
-fields are literals without indexing, so that no header table has to be kept. ``KEPT`` and ``KEPT_RAW`` are requests
-that failed in earlier versions, each with a description of its fault. Every run sends them first.
+``raw(seed, number)`` is a pure function. ``send_raw`` sends a call and returns the status of the answer. Header fields
+are sent in full, without the compression that needs a table of earlier fields.
+
+``KEPT`` and ``KEPT_RAW`` are requests that failed in earlier versions, each described by its fault. Every run sends
+them first.
 """
 
 import re
@@ -20,7 +22,7 @@ from benchmarks.api_requests.cases import Case
 from benchmarks.api_requests.values import METHODS, Known, correct
 
 ANSWER_S = 0.5
-"""Seconds to wait for a status; many raw calls get no status."""
+"""Seconds to wait for a status. Many raw calls never get one."""
 _STATUS = re.compile(rb"grpc-status[\x01\x02]([0-9]{1,2})")
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
@@ -32,20 +34,19 @@ Header = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Call in raw bytes."""
+    """Call in raw bytes, sent on a new connection."""
 
     what: str
     path: str
     data: bytes
-    """All bytes sent on a new connection."""
     message: bytes = b""
-    """Serialized request within ``data`` that the server may decode; empty when there is none."""
+    """Serialized request inside ``data`` that the server might decode; empty if there is none."""
 
     def wrong(self, status: str) -> str:
         """Return the status if it proves a fault of the controller, else an empty text.
 
-        gRPC itself answers frames that violate its protocol with INTERNAL, and a path that is not UTF-8 with UNKNOWN. A
-        fault of the controller also has a line in its log."""
+        A fault of the controller appears as UNKNOWN, and as an error in its log. gRPC itself answers INTERNAL to
+        frames that break its protocol, and UNKNOWN to a path that is not UTF-8."""
         return status if status == "UNKNOWN" and NO_UTF8 not in self.data else ""
 
     def __str__(self) -> str:
@@ -66,7 +67,7 @@ def call(path: bytes, message: bytes, *more: Header) -> bytes:
 
 
 def send_raw(socket_path: str, sent: Raw, answer_s: float = ANSWER_S) -> str:
-    """Send a call and return the name of the status, or "" when none arrives within ``answer_s``."""
+    """Send a call, and return the name of its status; empty when none arrives within ``answer_s``."""
     received = b""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(answer_s)

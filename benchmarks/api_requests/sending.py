@@ -1,8 +1,8 @@
-"""Sending of requests, one after the other, and the jobs that the controller has acknowledged in its answers.
+"""Client that sends generated requests one by one, and a record of the jobs that the controller has acknowledged.
 
-The input is ``Case``s, sent through one connection of gRPC's own client. The result is the outcome of each, and in
-``Known`` the tokens that later requests need. A ``Ledger`` of all outcomes lists the differences between the
-acknowledged jobs and the controller's jobs, now and after a restart.
+``Sender`` sends each ``Case`` through gRPC's own client and returns its ``Outcome``. It stores the tokens that later
+requests need in ``Known``. ``Ledger`` records which jobs were acknowledged, and compares them with the jobs that the
+controller lists.
 """
 
 import time
@@ -21,9 +21,9 @@ from benchmarks.api_requests.values import METHODS, Known
 from signalbox.v1 import signalbox_pb2 as pb
 
 STREAM_S = 0.3
-"""Seconds to wait for messages of a stream."""
+"""Seconds to wait for the messages of a response stream."""
 REMEMBERED = 8
-"""Largest number of tokens of each kind that are remembered for later requests."""
+"""Largest number of tokens of each kind that are kept for later requests."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OPTIONS = (
@@ -40,14 +40,14 @@ class Outcome:
     code: grpc.StatusCode
     text: str
     reason: str
-    """Reason in the ErrorInfo of the answer; empty without an ErrorInfo."""
+    """Reason from the ErrorInfo of the answer; empty if the answer has no ErrorInfo."""
     responses: tuple[Message, ...]
     seconds: float
     cut: bool
-    """Whether the client may have ended the call, so that CANCELLED and DEADLINE_EXCEEDED are the client's codes."""
+    """Whether the client may have ended the call; CANCELLED and DEADLINE_EXCEEDED are then no fault."""
 
     def wrong(self, case: Case) -> str:
-        """Return a description of the controller's fault; empty when the outcome is allowed."""
+        """Return a sentence about the controller's fault; empty when the outcome is allowed."""
         if self.code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
             return f"{self.code.name} {self.reason}: {self.text:.300}"
         ended_by_client = self.cut and self.code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -59,7 +59,7 @@ class Outcome:
 
 
 class Sender:
-    """Client that sends cases. ``address``: in gRPC's form."""
+    """Client that sends cases. ``address``: address of the controller, as gRPC writes it (such as ``unix:PATH``)."""
 
     def __init__(self, address: str, known: Known) -> None:
         self.known = known
@@ -93,12 +93,12 @@ class Sender:
         return outcome
 
     def begin(self, case: Case) -> Any:
-        """Begin a call with one request and one response, without waiting for it."""
+        """Begin a call with one request and one response, and return its future."""
         make: Any = self._channel.unary_unary(case.path)
         return make.future(case.messages[0] if case.messages else b"", **_options(case, case.timeout_s))
 
     def _stream(self, case: Case, sends_many: bool, responses: list[bytes]) -> tuple[Any, bool]:
-        """Read as many messages as the case takes, then end the call.
+        """Make a call with a stream, and append its first ``case.takes`` messages to ``responses``.
 
         Returns the call, and whether the client ended it."""
         options = _options(case, min(STREAM_S, case.timeout_s))
@@ -149,9 +149,10 @@ class Sender:
 
 
 def _verdict(details: bytes) -> tuple[grpc.StatusCode, str]:
-    """Return the status code and the ErrorInfo reason of the error details.
+    """Return the status code and the reason from a response's error details.
 
-    They are the server's own even if the client cancelled the call after the status had arrived."""
+    The details have the code that the server sent. If the client cancels the call after the answer has arrived, gRPC
+    replaces the code of the call, but not the details."""
     status, info = status_pb2.Status.FromString(details), error_details_pb2.ErrorInfo()
     reasons = [info.reason for detail in status.details if detail.Unpack(info)]
     return _CODES[status.code], "".join(reasons)
@@ -168,14 +169,16 @@ def _options(case: Case, timeout_s: float) -> dict[str, Any]:
 
 
 SHORT_LEASE_S = 600
-"""Limit in seconds: a job with a shorter lease may expire during the run and need not exist at the end."""
+"""Lease in seconds below which a job may expire during the run, so that it need not exist at the end."""
 
 _CHANGES = {f"/signalbox.v1.JobService/{name}" for name in ("RegisterJob", "UpdateJob", "UpdateJobs", "DeregisterJob")}
 _UNDECIDED = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
 
 
 class Ledger:
-    """Acknowledged jobs by id. ``undecided``: ids of jobs that may or may not exist, and whose spec is unknown."""
+    """Record of the jobs that the controller must have.
+
+    ``jobs``: acknowledged jobs by id. ``undecided``: ids of jobs that may or may not exist, with any spec."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, pb.Job] = {}
@@ -199,7 +202,7 @@ class Ledger:
                         self._keep(job)
 
     def open(self, case: Case) -> None:
-        """Record a request whose answer is unknown."""
+        """Record a request without a known answer: its jobs are undecided from now on."""
         if case.path in _CHANGES:
             self._open(_job_ids(_request(case)))
 
@@ -211,8 +214,9 @@ class Ledger:
     def _deregistered(self, request: pb.DeregisterJobRequest) -> None:
         """Record a successful deregistration.
 
-        With ``force``, or without a token, the job with this id has ended. Otherwise the job with the token has ended,
-        possibly earlier, and the id may belong to a newer job. A token begins with the uid of its job."""
+        A request with ``force``, or without a lease token, ends the job that now has this id. A request with a token
+        ends only the registration that the token belongs to; the job with this id may be a newer one. A token begins
+        with the uid of its registration."""
         job = self.jobs.get(request.job_id)
         if request.force or not request.lease_token:
             self.jobs.pop(request.job_id, None)
@@ -230,7 +234,7 @@ class Ledger:
             self.jobs[job_id] = job
 
     def differences(self, found: Mapping[str, pb.Job]) -> Iterator[str]:
-        """Yield a sentence per difference from the acknowledged jobs. ``found``: the controller's jobs, by id."""
+        """Yield a sentence for each difference between ``found`` (the controller's jobs by id) and the record."""
         for job_id, job in self.jobs.items():
             now = found.get(job_id)
             if now is None:

@@ -1,8 +1,7 @@
-"""Methods of the API, and requests to them: correct ones, and boundary values for every field.
+"""Methods of the API, and requests to them: correct requests, and boundary values for every field.
 
-``METHODS`` has the methods of the controller's API port from the descriptors, so that additions to a proto file are
-included. The input of the requests is a seeded random number generator and the tokens of earlier answers (``Known``);
-equal inputs give equal messages. Functions change messages in place.
+``METHODS`` is built from the protobuf descriptors of the API port, so new methods and fields are included. A request
+depends only on the random number generator and on the tokens of earlier answers (``Known``).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,9 @@ _FILES: tuple[Any, ...] = (pb.DESCRIPTOR, health_pb2.DESCRIPTOR, reflection_pb2.
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """Method of the API. ``sends_many``, ``answers_many``: whether the request or the answer is a stream."""
+    """Method of the API. ``sends_many``: whether it takes a stream of requests.
+
+    ``answers_many``: the same for responses."""
 
     path: str
     request: type[Message]
@@ -57,7 +58,7 @@ HOSTS = tuple(f"10.0.{leaf}.{host}" for leaf in range(1, 5) for host in range(1,
 LEASE_S = 3600
 MANY = (64, 300, 1100, 4097, 10_001, 65_537)
 MOST_BYTES = 1 << 20
-"""Limit of the total size, in bytes, of the items of a repeated field."""
+"""Limit, in bytes, of the total size of a repeated field."""
 DEEP = 6
 
 _INTS: Mapping[int, tuple[int, int]] = {
@@ -83,7 +84,8 @@ _TEXTS = (
 class Known:
     """Tokens from earlier answers.
 
-    ``tokens``: lease tokens by job. ``pages``: page tokens. ``resume``: resume tokens by request."""
+    ``tokens``: lease tokens by job id. ``pages``: page tokens. ``resume``: resume tokens by name of the request
+    message."""
 
     tokens: dict[str, str] = field(default_factory=dict)
     pages: list[str] = field(default_factory=list)
@@ -94,7 +96,7 @@ class Known:
 
 
 def correct(rng: Random, path: str, known: Known) -> Message:
-    """Return a request that the method understands; the existing jobs decide whether it can be fulfilled."""
+    """Return a well-formed request. The controller may still refuse it because of the jobs that exist."""
     method = METHODS[path]
     request = method.request()
     _fill_in(method.name, rng, request, known)
@@ -102,7 +104,7 @@ def correct(rng: Random, path: str, known: Known) -> Message:
 
 
 def spec(rng: Random, job_id: str) -> pb.JobSpec:
-    """Return a spec of 2 to 6 ranks on ``HOSTS``."""
+    """Return a correct spec with 2 to 6 ranks on ``HOSTS``."""
     endpoints = rng.sample(HOSTS, rng.randint(2, 6))
     ranks = range(len(endpoints))
     subflows = rng.choice((0, 1, 1, 2, 16))
@@ -129,7 +131,7 @@ def spec(rng: Random, job_id: str) -> pb.JobSpec:
 
 
 def _sends(rng: Random, made: Any, ranks: range) -> None:
-    """Add a transfer or a collective. ``made``: a spec or a parallelization."""
+    """Add one transfer or one collective to ``made``, a spec or a parallelization."""
     if rng.randrange(3) == 0:
         src, dst = rng.sample(ranks, 2)
         made.transfers.add(src=src, dst=dst, bytes_per_iteration=rng.choice((1, 1000, 1 << 30)), phase=1, step=2)
@@ -140,14 +142,14 @@ def _sends(rng: Random, made: Any, ranks: range) -> None:
 
 
 def _token(rng: Random, known: Known, job_id: str) -> str:
-    """Return the lease token of the job in most cases, else another job's token, an invalid one, or an empty text."""
+    """Return a lease token: mostly that of the job, else another job's, an invalid one, or an empty text."""
     if rng.random() < 0.9:
         return known.tokens.get(job_id, "")
     return rng.choice(("", "x.y", *known.tokens.values()))
 
 
 def _fill_in(name: str, rng: Random, request: Any, known: Known) -> None:
-    """Fill in the request of the method ``name``; a method that is not listed here keeps an empty request."""
+    """Fill in the request of the method ``name``. Requests of methods that are not listed here stay empty."""
     match name:
         case "RegisterJob":
             job_id = rng.choice(JOB_IDS)
@@ -228,7 +230,7 @@ def _reflection(rng: Random, request: Any) -> None:
 
 
 def change_one(rng: Random, message: Message) -> None:
-    """Give one field a boundary value, clear it, or repeat its items; the field may be in a nested message."""
+    """Change one field, possibly in a nested message: set a boundary value, clear it, or repeat its items."""
     target: Message = message
     for _ in range(DEEP):
         fields: Sequence[Any] = target.DESCRIPTOR.fields
@@ -243,7 +245,7 @@ def change_one(rng: Random, message: Message) -> None:
 
 
 def _messages_in(message: Any, chosen: FieldDescriptor) -> Sequence[Message]:
-    """Return the messages in the field; one is created if there is none."""
+    """Return the messages in a field, after adding one if there is none; empty for a field of another type."""
     if chosen.message_type is None:
         return ()
     if chosen.is_repeated:
@@ -280,7 +282,7 @@ def _set_repeated(rng: Random, message: Any, chosen: FieldDescriptor) -> None:
 
 
 def _repeat(items: Any, count: int) -> None:
-    """Repeat the items in order until there are ``count``, or as many as ``MOST_BYTES`` allows."""
+    """Append copies of the items, in order, until there are ``count`` or until ``MOST_BYTES`` is reached."""
     given = list(items)
     size = 1 + max(one.ByteSize() if isinstance(one, Message) else len(str(one)) for one in given)
     more = min(count, MOST_BYTES // size) - len(given)
@@ -288,7 +290,7 @@ def _repeat(items: Any, count: int) -> None:
 
 
 def fill(rng: Random, message: Message, depth: int = 0) -> None:
-    """Set random fields, including those of nested messages, to boundary values that ignore the fields' meaning."""
+    """Set about half of the fields, also in nested messages, to boundary values of their types."""
     message.SetInParent()
     fields: Sequence[Any] = message.DESCRIPTOR.fields
     for chosen in fields:
@@ -303,7 +305,7 @@ def fill(rng: Random, message: Message, depth: int = 0) -> None:
 
 
 def scalar(rng: Random, chosen: FieldDescriptor) -> Any:
-    """Return a value of the field's type: at the ends of its range, near limits of the API, or a meaningless one."""
+    """Return a value of the field's type: an end of its range, a value near a limit of the API, or nonsense."""
     kind = chosen.cpp_type
     if kind in _INTS:
         least, most = _INTS[kind]
