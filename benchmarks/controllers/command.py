@@ -1,15 +1,18 @@
-"""Random faults of several controllers on etcd, while hosts send packets and jobs are changed.
+"""Benchmark ``controllers``: random faults of controllers and etcd, while packets are sent and jobs change.
 
     sudo scripts/lab_python.sh -m benchmarks controllers [--faults N] [--seed S] [--switches N] [--members N]
         [--only FAULT] [--json]
 
 The site has three etcd members, and members of a controller that divide Open vSwitch bridges among themselves
-(``site``). A case is one fault, or two that overlap (``judge.Fault``). Before each case a job is registered. During it,
-this process changes one job through each member, ten times a second. Afterwards everything must be in order again.
-``judge`` decides from the captured messages of the switches who wrote and who was their master. At the end ``trace``
-replays these messages against the model of assignments.
+(``site``). A case is one fault, or two that overlap (``judge.Fault``). Before each case the benchmark registers a job.
+During the case it changes one job through each member, ten times a second. After the case it waits until all components
+run, all switches are in sync and all jobs are planned again.
 
-The result is a table, and ``controllers.json``. The exit status is 1 when ``judge.broken`` finds a violation.
+``judge`` reads the captured messages of the switches, and decides for each write whether its sender was the master.
+``trace`` replays all messages at the end, and reports each step that the model of assignments forbids.
+
+The result is a table, and ``controllers.json``. The exit status is 1 when ``judge.broken`` finds a violation: an
+accepted write of a deposed member, a lost job, change or packet, a rewritten rule, or a takeover that took too long.
 """
 
 import shutil
@@ -52,26 +55,25 @@ from signalbox.jobs.spec import MAX_LEASE_S, Algorithm, JobSpec
 Result = TypeVar("Result")
 
 LEASE_S = 10_000.0
-"""Lease in seconds of a changed job before its first change."""
+"""Lease in seconds of a job that is changed, before its first change."""
 CALL_S = 0.5
-"""Time limit of a change in seconds; a change without an answer by then is tried again."""
+"""Seconds after which a change without an answer counts as failed, and the next one is sent."""
 EVERY_S = 0.1
 ANSWER_WAIT_S = 20.0
-"""Longest time in seconds that a case waits for a change to be answered, once everything else is in order."""
+"""Seconds to wait for an answered change when everything else is in order again."""
 QUIET_S = 1.0
 """Seconds without faults before and after each case."""
 LATE_S = 8.0
-"""Seconds after the end of a partition in which TCP may still deliver messages that were sent during the partition."""
+"""Seconds for which TCP may still deliver messages of a partition after its end."""
 KEPT = 5
-"""Number of registered jobs that are kept; older jobs are deregistered."""
+"""Number of jobs from earlier cases that stay registered; older ones are deregistered."""
 POLL_S = 0.02
 OPEN_VSWITCH_LOGS = Path("/var/log/openvswitch")
-"""Directory of Open vSwitch's logs."""
 
 
 @dataclass
 class Changes:
-    """Changes of one job through one member. Change number n sets the job's lease to ``LEASE_S`` + n seconds."""
+    """Changes of one job through one member; change number n sets the job's lease to ``LEASE_S`` + n seconds."""
 
     member: Member
     spec: JobSpec
@@ -79,12 +81,12 @@ class Changes:
     number: int = 0
     acknowledged: int = 0
     unknown: set[int] = field(default_factory=set)
-    """Numbers of the changes without an answer; the controller may apply them at any time."""
+    """Numbers of the changes without an answer; each may have been applied, or may still be."""
     answers: list[tuple[float, float]] = field(default_factory=list)
-    """Times of the request and of the answer of each acknowledged change."""
+    """Times at which each acknowledged change was requested, and was answered."""
 
     def run(self, stopping: threading.Event) -> None:
-        """Change the job until ``stopping`` is set, with a new connection after each failed attempt."""
+        """Change the job until ``stopping`` is set; connect again after each failed attempt."""
         while not stopping.is_set():
             with suppress(SignalboxError), Client(self.member.api, timeout_s=CALL_S) as client:
                 while not stopping.wait(EVERY_S):
@@ -103,9 +105,9 @@ class Changes:
         self.answers.append((asked, time.monotonic()))
 
     def is_kept(self, lease_s: float) -> bool:
-        """Return whether the job's lease is that of the last acknowledged change, or of a change without an answer.
+        """Return whether the job's lease is one that it may have, and take it as the last acknowledged one.
 
-        The present lease then counts as the last acknowledged change."""
+        The lease may be that of the last acknowledged change, or of any later change without an answer."""
         number = round(lease_s - LEASE_S)
         kept = number == self.acknowledged or number in self.unknown
         self.acknowledged = number
@@ -114,23 +116,25 @@ class Changes:
 
 
 class Run:
-    """Cases on one site."""
+    """Cases, one after the other on the same site."""
 
     def __init__(self, here: Site, lease_s: float) -> None:
         self._site = here
         self._lease_s = lease_s
         self._kept: list[str] = []
-        """Ids of the jobs that must exist, in the order of their registration."""
+        """Ids of the jobs that must exist, oldest first."""
         self._ended: list[str] = []
         self._changes: list[Changes] = []
         self._count = 0
         self.windows: list[tuple[float, float]] = []
         """Begin and end of each case in monotonic seconds."""
         self.late: list[Late] = []
-        """Members whose packets from or to the switches were lost, with the begin and end of the case."""
+        """Members that were cut off from their switches, each with the begin and end of the case."""
 
     def begin(self) -> None:
-        """Register the jobs that stay. Raises ``SignalboxError`` when the site is not in order in time."""
+        """Register the jobs that stay for the whole run, and start the packets.
+
+        Raises ``SignalboxError`` when the site does not settle in time."""
         self._settle()
         for number, ring in enumerate(self._site.rings):
             self._registered(_spec(f"ring{number}", [host.ip for host in ring], MAX_LEASE_S))
@@ -225,12 +229,12 @@ class Run:
         )
 
     def _answered(self, since: float) -> float | None:
-        """Return the time of the first answer to a change that was requested after ``since``."""
+        """Return the earliest answer to any change that was requested at ``since`` or later; None if there is none."""
         answers = (answer for each in self._changes for asked, answer in tuple(each.answers) if asked >= since)
         return min(answers, default=None)
 
     def _lost_jobs(self) -> list[str]:
-        """Return a text for each acknowledged registration, deregistration or change that the controllers have lost."""
+        """Return a sentence for each acknowledged registration, deregistration or change that was lost."""
         try:
             with self._client() as client:
                 jobs = {job.spec.job_id: job for job in client.list_jobs()}
@@ -245,9 +249,9 @@ class Run:
         return found
 
     def _register(self) -> None:
-        """Register a job, deregister the oldest one, and wait until the rules of both are written and deleted.
+        """Register a job, deregister the oldest one, and wait until the switches have the rules of the remaining jobs.
 
-        Raises ``SignalboxError`` when the site is not in order in time."""
+        Raises ``SignalboxError`` when the site does not settle in time."""
         self._count += 1
         name = f"case{self._count}"
         members = len(self._changes)
@@ -266,9 +270,9 @@ class Run:
         return self._insist(lambda client: client.register_job(spec, request_id=spec.job_id).lease_token)
 
     def _insist(self, change: Callable[[Client], Result]) -> Result:
-        """Repeat a change until a controller accepts it, and return its result. On a busy machine etcd may be late.
+        """Return the result of ``change``, repeated until a controller accepts it.
 
-        Raises ``SignalboxError``."""
+        On a busy machine etcd may be late. Raises the last ``SignalboxError`` after ``ANSWER_WAIT_S``."""
         ends = time.monotonic() + ANSWER_WAIT_S
         while True:
             try:
@@ -340,7 +344,7 @@ def main(
 
 
 def _row(outcome: Outcome, lease_s: float) -> dict[str, Any]:
-    """Return the outcome for the results, without the rules that switches have lost and got again."""
+    """Return the row of a case. The changed rules are left out if switches restarted, because all rules change then."""
     changed = [] if rewrites(outcome.case) else outcome.changed
     return {
         **asdict(replace(outcome, changed=changed)),
@@ -350,7 +354,7 @@ def _row(outcome: Outcome, lease_s: float) -> dict[str, Any]:
 
 
 def _short(value: Any) -> Any:
-    """Return the value for a cell of the table: of a list, the number of entries."""
+    """Return what a cell of the table shows: the length of a list, or the value itself."""
     return len(value) if isinstance(value, list | tuple) else value
 
 
@@ -384,10 +388,9 @@ def _text(case: Case) -> str:
 
 
 def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int, seen: int, steps: int) -> str:
-    """Return one line: the counts that must be 0, and the times of cases with a takeover.
+    """Return a line of the counts that must be 0, and of the times in the cases in which members took over switches.
 
-    ``seen``: number of messages that were replayed against the model. ``steps``: number of steps that the model
-    forbids."""
+    ``seen``: number of messages replayed against the model. ``steps``: number of them that the model forbids."""
     taken = [each for each in found if any(fault.replaces for fault in each.case)]
     kept = [each for each in found if not rewrites(each.case)]
     answered = sorted(each.answered_s for each in taken if each.answered_s is not None)

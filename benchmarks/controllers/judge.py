@@ -1,14 +1,16 @@
-"""Judgement of ``controllers``: who wrote to the switches, how faults are drawn, and what must hold after a case. Pure.
+"""Judgement of ``controllers``: faults to make, writes of members that are no masters, and what must hold after a case.
 
-The input of ``Judge`` is the messages between every switch and every member, in the order of their times, as the
-switches' machine sent and received them. A switch answers the messages of one connection in their order. A write
-without an error before the next barrier reply was therefore accepted. After the reply that made another connection the
-master, every write must be refused.
+``Judge`` gets the messages between each switch and each member, in the order of their times on the switches' machine.
+It relies on two facts of OpenFlow. A switch answers the messages of a connection in order, so a write is accepted if no
+error arrives before the next barrier reply. A switch has one master; once it has confirmed another one, it must refuse
+every write of the former.
 
-A case is one fault, or two that overlap. The *victim* of a fault is a member that cannot hold its switches: the other
-members must take them over. Without a majority of etcd's members no
-member can do so; times then count from the majority's return. A new leader of etcd restarts all leases; times then
-count from the failure of the former leader or later.
+A case is one fault, or two that overlap. A *victim* is a member that cannot keep its switches because of a fault, so
+that other members must take them over. They can do so only while etcd has a majority, and an etcd with a new leader
+restarts all leases. The time limits therefore count from the latest of three times: the fault of the victim, the return
+of etcd's majority, and the failure of etcd's leader.
+
+All functions are pure.
 """
 
 import random
@@ -24,14 +26,13 @@ from controller.fabric.topology import Dpid
 from signalbox.errors import InvalidInput
 
 WRITES = (Type.FLOW_MOD, Type.GROUP_MOD, Type.METER_MOD)
-"""Messages that change rules of a switch."""
 
 ROLE = struct.Struct("!I4xQ")
 MASTER = 2
 
 
 class Claim(NamedTuple):
-    """Reply of a switch that made a member its master."""
+    """Confirmation of a switch that a member is its master."""
 
     at: float
     member: str
@@ -40,7 +41,7 @@ class Claim(NamedTuple):
 
 
 class Verdict(Enum):
-    """Verdict about a write."""
+    """Outcome of a write."""
 
     WRITTEN = "sent by the master"
     DEPOSED = "accepted from a member that was not the master"
@@ -50,7 +51,7 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class Write:
-    """Message that changes rules."""
+    """Message that changes rules of a switch."""
 
     at: float
     member: str
@@ -58,12 +59,12 @@ class Write:
     kind: Type
     xid: int
     is_master: bool
-    """Whether the member was the switch's master, with the largest generation id that the switch ever had."""
+    """Whether the sender was the switch's master, with the largest generation id that the switch has ever confirmed."""
     verdict: Verdict
 
 
 class Seen(NamedTuple):
-    """Message between a switch and a member, for ``trace``. ``write``: the message, if it is a write."""
+    """Message that ``trace`` replays. ``write``: set for a message that changes rules."""
 
     at: float
     member: str
@@ -75,13 +76,13 @@ class Seen(NamedTuple):
 @dataclass(slots=True)
 class _Connection:
     open: list[Write] = field(default_factory=list)
-    """Writes that the switch has not answered yet."""
+    """Writes after which no barrier request was sent yet."""
     barriers: dict[int, list[Write]] = field(default_factory=dict)
-    """Writes before each barrier request without a reply, by the transaction id of the request."""
+    """Writes before each barrier request that has no reply yet, by the request's transaction id."""
 
 
 class Judge:
-    """Record of one run. Times are monotonic seconds."""
+    """All claims and writes of one run. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self.claims: list[Claim] = []
@@ -91,7 +92,7 @@ class Judge:
         self._masters: dict[Dpid, tuple[_Connection, int]] = {}
         """Connection and generation id of the master of each switch."""
         self._newest: dict[Dpid, int] = {}
-        """Largest generation id ever claimed at each switch. A restart of the switch does not change this record."""
+        """Largest generation id that each switch has confirmed, also before its restarts."""
 
     def message(self, member: str, at: float, dpid: Dpid, data: bytes) -> None:
         kind, xid = data[1], xid_of(data)
@@ -138,9 +139,10 @@ class Judge:
         return [write for write in self.writes if start <= write.at < end]
 
     def held_s(self, start: float, victims: Collection[str]) -> float | None:
-        """Return the seconds from ``start`` until each switch of ``victims`` was claimed with a higher generation id.
+        """Return the seconds from ``start`` until the victims' switches all had a new master; None if one never had.
 
-        The result is None if some switch was never claimed again."""
+        A new master is a member whose claim, with a larger generation id, the switch confirmed at ``start`` or
+        later."""
         before = {claim.dpid: claim for claim in self.claims if claim.at < start}
         lost = {dpid: claim.generation for dpid, claim in before.items() if claim.member in victims}
         first: dict[Dpid, float] = {}
@@ -153,7 +155,7 @@ class Judge:
 Who = Literal["leader", "standby", "etcd follower", "etcd leader", "etcd majority", "etcd", "Open vSwitch"]
 
 PARTITIONS = ("cut off from", "mute to", "deaf to")
-"""Partitions of a member: packets from a mute member are lost, packets to a deaf member are lost."""
+"""Ways to cut a member off from a peer: in both directions, or for packets from it (mute) or to it (deaf)."""
 TO_MEMBERS = tuple(f"{how} members" for how in PARTITIONS)
 CUT_OFF = (*(f"{how} {peer}" for how in PARTITIONS for peer in ("etcd", "switches")), "cut off from all")
 """Partitions during which a member cannot keep its switches."""
@@ -162,7 +164,7 @@ CLOCKS = ("clock + 1 h", "clock - 1 h")
 OF_MEMBERS = ("killed", "paused", *CUT_OFF, *TO_MEMBERS, *CLOCKS)
 OF_ETCD = ("killed", "paused")
 RESTORED = "restored"
-"""Fault of etcd: a snapshot is saved, a member is killed, and later etcd and all members restart with the snapshot."""
+"""Fault of etcd: a snapshot is saved, a member is killed, and then etcd and all members restart from the snapshot."""
 
 KINDS: Sequence[tuple[Who, Sequence[str], int]] = (
     ("leader", OF_MEMBERS, 8),
@@ -178,21 +180,21 @@ KINDS: Sequence[tuple[Who, Sequence[str], int]] = (
 BOTH = 1 / 3
 """Share of the cases that have two faults."""
 LATEST_S = 2.0
-"""Longest time in seconds from the begin of the first fault to the begin of the second."""
+"""Seconds from the first fault of a case until the second begins, at most."""
 PAST_LEASE_S = (2.0, 5.0)
-"""Range of the seconds by which a fault lasts longer than the lease; a paused member is an exception (``PAUSE_S``)."""
+"""Seconds for which a fault lasts longer than the lease, from and to; members are paused for ``PAUSE_S`` instead."""
 PAUSE_S = 30.0
 """Seconds for which a member is paused."""
 
 ANSWER_S, HELD_S, WITH_ETCD_S = 2.0, 3.0, 5.0
-"""Limits in seconds: of the first answer after a kill, of the last takeover, and of both if etcd's leader fails."""
+"""Limits in seconds: first answer after the leader is killed, all takeovers, and both after etcd's leader failed."""
 PAST_LIMIT_S = 1.0
-"""Seconds after the end of a lease within which another member must have replaced a paused or cut-off one."""
+"""Seconds after the end of a lease by which other members must have taken over from a member that does not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Fault. ``starts_s``: seconds from the begin of the case. ``lasts_s``: seconds until it is repaired."""
+    """Fault of a component. ``starts_s``: seconds after the case began. ``lasts_s``: seconds until the repair."""
 
     who: Who
     what: str
@@ -204,7 +206,7 @@ class Fault:
 
     @property
     def replaces(self) -> bool:
-        """Whether other members must take over the switches of the faulty member."""
+        """Whether the faulty member is a victim, whose switches other members must take over."""
         return self.who in ("leader", "standby") and self.what in ("killed", "paused", *CUT_OFF)
 
     @property
@@ -218,22 +220,22 @@ Case = tuple[Fault, ...]
 @dataclass(frozen=True, slots=True)
 class Limits:
     replaced_s: float
-    """Seconds after the begin of the case at which other members have to take over."""
+    """Seconds after the begin of the case at which the last victim fails."""
     since_s: float
-    """Seconds after the begin of the case from which the times count."""
+    """Seconds after the begin of the case at which the limits begin to count."""
     answer_s: float
     held_s: float | None
-    """Seconds until every switch of a victim has a new master; None if no takeover is required."""
+    """Limit in seconds until all switches of victims have a new master; None if no takeover is required."""
 
 
 def draw(seed: int, count: int, lease_s: float) -> list[Case]:
-    """Return ``count`` random cases. ``lease_s``: lease of the members' claims in etcd."""
+    """Return ``count`` random cases. ``lease_s``: seconds until etcd ends a claim that is not renewed."""
     rng = random.Random(seed)
     return [_case(rng, lease_s) for _ in range(count)]
 
 
 def single(text: str, lease_s: float) -> Case:
-    """Return the case with one fault, given by its text, such as "leader killed". Raises ``InvalidInput``."""
+    """Return a case of the one fault that ``text`` names, such as "leader killed". Raises ``InvalidInput``."""
     for who, faults, _ in KINDS:
         for what in faults:
             fault = Fault(who, what, 0.0, _lasts_s(who, what, lease_s + PAST_LEASE_S[0]))
@@ -282,17 +284,17 @@ def limits(case: Case, lease_s: float) -> Limits:
 
 
 def is_restored(case: Case) -> bool:
-    """Return whether a snapshot is restored in the case, so that changes acknowledged during it are lost."""
+    """Return whether etcd is restored from a snapshot, so that changes acknowledged since the snapshot are lost."""
     return any(fault.what == RESTORED for fault in case)
 
 
 def loses_openflow(fault: Fault) -> bool:
-    """Return whether packets between a member and the switches are lost."""
+    """Return whether the fault drops packets between a member and its switches."""
     return fault.what.endswith((" switches", " all"))
 
 
 def rewrites(case: Case) -> bool:
-    """Return whether switches restart in the case, so that rules are written, flows may move and packets are lost."""
+    """Return whether switches restart: rules are then written again, flows may move, and packets are lost."""
     return any(fault.who == "Open vSwitch" for fault in case)
 
 
@@ -300,34 +302,34 @@ def rewrites(case: Case) -> bool:
 class Outcome:
     case: Case
     answered_s: float | None
-    """Seconds from ``Limits.since_s`` until the first change was answered that was requested after that time."""
+    """Seconds from ``Limits.since_s`` until a change requested after it was answered; None if none was."""
     held_s: float | None
-    """Seconds from ``Limits.since_s`` until every switch of a victim had a new master."""
+    """Seconds from ``Limits.since_s`` until all switches of victims had a new master; None if one never had."""
     settled_s: float | None
-    """Seconds from the end of the last fault until everything was in order."""
+    """Seconds from the last repair until everything was in order again; None if it never was."""
     deposed: int
     """Number of writes that a switch accepted from a member that was not its master."""
     refused: int
     """Number of writes that switches refused."""
     unanswered: int
-    """Number of writes of members that were not the master, on connections that ended before an answer."""
+    """Number of writes of members that were not the master, whose connections ended before the switch answered."""
     written: int
-    """Number of flow-mods, group-mods and meter-mods that masters sent."""
+    """Number of rules that masters wrote, including groups and meters."""
     changed: Sequence[str]
-    """Rules, each with its switch, that existed only before the case (``-``) or only afterwards (``+``)."""
+    """Rules with their switches that existed only before the case (begins with ``-``) or only after it (``+``)."""
     jobs: Sequence[str]
-    """Texts about acknowledged registrations and changes of jobs that were lost."""
+    """Sentences about acknowledged registrations and changes that were lost."""
     handovers: int = 0
-    """Number of claims that switches confirmed."""
+    """Number of confirmed claims."""
     not_in_model: Sequence[str] = ()
-    """Texts of the steps that the model of assignments forbids (``trace``)."""
+    """Descriptions of the steps that the model of assignments forbids (``trace``)."""
     sent: int = 0
     lost: int = 0
-    """Number of packets between hosts that were lost."""
+    """Number of packets, of those ``sent`` between hosts, that did not arrive."""
 
 
 def broken(outcome: Outcome, lease_s: float) -> list[str]:
-    """Return one text for each requirement that the case violated."""
+    """Return a sentence for each requirement that the case violated."""
     within = limits(outcome.case, lease_s)
     found = []
     if outcome.deposed:

@@ -1,10 +1,11 @@
-"""Site of the benchmark: etcd, members, switches and hosts, with a router between them that can cut any two apart.
+"""Site of the benchmark ``controllers``: etcd, controllers, switches and hosts, and faults that cut them off.
 
-Each controller, each etcd member and each host has a network namespace. Open vSwitch and this process share another
-one. The namespace of a router forwards between the namespaces, except those of hosts. A member uses one address for
-each kind of peer. A rule of the router (ip-rule(8), ``blackhole``) can therefore cut it off from its switches, from
-etcd or from other members, both ways or one way. The sender gets no error. The namespaces end with those of the
-benchmark (scripts/lab_python.sh).
+Each controller and each etcd member has a network namespace. Open vSwitch and this process share another one. A router,
+in a namespace of its own, forwards between all of these. Hosts have namespaces too, but send only through the switches.
+
+A controller uses a different address for each kind of peer: switches, etcd and other controllers. A rule of the router
+(ip-rule(8), ``blackhole``) between two addresses can therefore cut it off from one kind of peer, in both directions or
+in one. The sender gets no error. The namespaces end with those of the benchmark (scripts/lab_python.sh).
 """
 
 import json
@@ -44,36 +45,36 @@ ETCD_MEMBERS = 3
 RING = 4
 """Number of hosts of a job that sends packets."""
 HOSTS_PER_LEAF = 3
-"""Hosts per leaf. The first is real and belongs to a ring; the others exist for the controller only."""
+"""Hosts per leaf. The first is real and sends packets in a ring; the others exist only in the inventory."""
 LINK_BPS = 1e9
 PACKET_S = 0.05
 """Seconds between two packets that a host sends to the next host of its ring."""
 RESTART_S = 1.0
-"""Seconds after which a member that has ended is started again, as by deploy/systemd."""
+"""Seconds after which an ended controller is started again, as deploy/systemd does."""
 SETTLE_S = 180.0
 HOUR_S, DAY_S = 3600, 86_400
 READ_S = 0.5
-"""Seconds to wait for changes of assignments; etcd sends all earlier changes within this time."""
+"""Seconds to wait for changes of the assignments. Etcd sends all earlier changes within this time."""
 PREFIX = b"/signalbox/"
 
 SWITCHES = "10.90.0.1"
-"""Address from which switches connect to members, and from which this process calls members."""
+"""Address of Open vSwitch, and of this process when it calls a member."""
 ETCD_NET = "10.94.0.0/24"
 EVERYBODY = "10.88.0.0/13"
 UPLINK = "uplink"
-"""Interface towards the router, in every namespace."""
+"""Name of the interface towards the router in each namespace."""
 PEERS = {
     "switches": ((91, f"{SWITCHES}/32"),),
     "etcd": ((93, ETCD_NET),),
     "members": ((89, EVERYBODY), (93, "10.89.0.0/24")),  # second: where members prove to each other that they are alive
 }
-"""Pairs (NUMBER, network) by kind of peer: member n uses the address 10.NUMBER.0.n for peers in the network."""
+"""Pairs (K, network): for this kind of peer, member n has the address 10.K.0.n, and the peers are in the network."""
 CLOCK = "clock.so"
-"""Library that changes the time of day that a member reads."""
+"""Library that shifts the time of day of a process (``clock.c``)."""
 
 
 class _Switches(Bridges):
-    """Bridges on which each leaf's first host has a namespace and a real interface."""
+    """Bridges whose first host at each leaf is real: it has a namespace and an interface."""
 
     real: Sequence[PortRef] = ()
 
@@ -87,7 +88,7 @@ class _Switches(Bridges):
 
 @dataclass
 class EtcdMember:
-    """Member of etcd in a namespace. ``number`` begins at 1."""
+    """Member of etcd in a namespace. ``number``: counted from 1."""
 
     number: int
     folder: Path
@@ -118,7 +119,7 @@ class EtcdMember:
             self.process = subprocess.Popen([*inside, *words], stdout=log, stderr=log, start_new_session=True)
 
     def restore(self, snapshot: Path) -> None:
-        """Start with the contents of a snapshot only."""
+        """Replace all data by those of a snapshot, and start."""
         self.kill()
         shutil.rmtree(self.folder / self.name)
         _etcdctl("snapshot", "restore", str(snapshot), *self._cluster)
@@ -130,7 +131,7 @@ class EtcdMember:
             self.process.wait()
 
     def read(self, path: str) -> str:
-        """Return the answer of the member to an HTTP GET of ``path``, or an empty text without an answer."""
+        """Return the body of an HTTP GET of ``path``; empty if the member does not answer."""
         with suppress(OSError), urlopen(f"http://{self.endpoint}/{path}", timeout=1) as reply:
             return str(reply.read().decode())
         return ""
@@ -146,7 +147,7 @@ class EtcdMember:
 
 @dataclass
 class Member:
-    """Controller in a namespace. ``number`` begins at 1."""
+    """Controller in a namespace. ``number``: counted from 1."""
 
     number: int
     controller: ControllerProcess
@@ -169,7 +170,7 @@ class Member:
 
 @dataclass
 class _Sink:
-    """Listener of one member's messages."""
+    """Listener that collects the messages of one member."""
 
     member: str
     messages: list[tuple[float, str, Dpid, bytes]]
@@ -182,9 +183,11 @@ class _Sink:
 class Site:
     blueprint: Blueprint
     rings: Sequence[Sequence[Host]]
-    """Hosts of each job that sends packets."""
+    """Hosts that send packets, one sequence per job."""
     pairs: Sequence[Sequence[str]]
-    """Addresses of two hosts of each leaf that are in no ring; a job between them needs no rules."""
+    """Addresses of the two hosts of each leaf that send nothing.
+
+    A job between them stays in the leaf and needs no rules."""
     etcd: Sequence[EtcdMember]
     members: Sequence[Member]
     switches: Bridges
@@ -192,9 +195,9 @@ class Site:
     probing: Probing
     judge: Judge = field(default_factory=Judge)
     restarts: list[float] = field(default_factory=list)
-    """Times at which all switches were restarted."""
+    """Times at which Open vSwitch, and with it all switches, restarted."""
     assigned: list[Assigned] = field(default_factory=list)
-    """Assignments so far, read from etcd."""
+    """Assignments of switches so far, read from etcd."""
     _read_revision: int = 0
 
     # ---- state
@@ -207,7 +210,9 @@ class Site:
         return None
 
     def is_divided(self) -> bool:
-        """Return whether all members live, each switch is assigned, and no switch has to move. Raises ``EtcdError``."""
+        """Return whether all members run, and every switch is assigned to the member that should have it.
+
+        Raises ``EtcdError``."""
         keys, _ = self.store.keys(PREFIX + b"members/")
         names = (key.key.decode().split("/")[-2:] for key in keys)
         members = frozenset(Holder(name, id_) for name, id_ in names)
@@ -217,7 +222,7 @@ class Site:
         return len(members) == len(self.members) and not assign(Assignable(members, connected, holders))
 
     def in_order(self) -> str:
-        """Return a description of the first thing that is not in order yet, or an empty text."""
+        """Return what is not in order yet, or an empty text; only the first such thing is reported."""
         if unwell := [each.name for each in self.etcd if not each.is_healthy]:
             return f"{', '.join(unwell)} not healthy"
         if not (leader := self.leader()):
@@ -236,7 +241,7 @@ class Site:
         return ""
 
     def wait_settled(self, deadline_s: float = SETTLE_S) -> str:
-        """Wait until everything is in order, and return a description of what is not, or an empty text."""
+        """Wait until everything is in order. Returns an empty text, or after ``deadline_s`` what is not in order."""
         ends = time.monotonic() + deadline_s
         while (why := self.in_order()) and time.monotonic() < ends:
             self.tend()
@@ -244,7 +249,7 @@ class Site:
         return why
 
     def tend(self) -> None:
-        """Restart the members that have ended."""
+        """Start the members again that ended at least ``RESTART_S`` ago."""
         now = time.monotonic()
         for member in self.members:
             process = member.controller.process
@@ -256,7 +261,7 @@ class Site:
                 member.controller.start("--standby")
 
     def read(self) -> None:
-        """Pass the captured messages on to the judge, and read the new assignments."""
+        """Pass the messages captured since the last call to ``judge``, and read the new assignments."""
         messages: list[tuple[float, str, Dpid, bytes]] = []
         for member in self.members:
             if member.recorder:
@@ -273,7 +278,7 @@ class Site:
                 self._read_revision = revision
 
     def rules(self) -> set[str]:
-        """Return all rules as texts, each with its switch and without counters."""
+        """Return all rules as texts that begin with the switch and have no counters."""
         found = ((self.blueprint.bridge(dpid), self.switches.rules(dpid)) for dpid in self.blueprint.dpids)
         return {f"{bridge}: {rule}" for bridge, (flows, groups) in found for rule in flows | groups}
 
@@ -299,7 +304,7 @@ class Site:
     def _restored(self, standby: Member) -> Callable[[], object]:
         """Save a snapshot of etcd, then kill a member, so that its switches are assigned anew.
 
-        The returned function restores the snapshot."""
+        The returned function restores the snapshot and kills all members; they are started again as after any end."""
         snapshot = self.etcd[0].folder / "snapshot"
         snapshot.unlink(missing_ok=True)
         _etcdctl("--endpoints", self.etcd[0].endpoint, "snapshot", "save", str(snapshot))
@@ -356,14 +361,12 @@ class Site:
 
 
 class _Hosts:
-    """Namespaces of the hosts."""
-
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         return subprocess.Popen(["ip", "netns", "exec", host, *argv], start_new_session=True, **options)
 
 
 def _assigned(key: bytes, value: bytes, revision: int) -> Assigned:
-    """Return the assignment under a key of etcd. ``revision``: etcd's revision at the last change of the key."""
+    """Return the assignment stored under a key of etcd. ``revision``: etcd's revision of the last change of the key."""
     found = json.loads(value)
     dpid = Dpid(int(key.rpartition(b"/")[2], 16))
     return Assigned(dpid, found["base"] + revision, found["name"], found["id"])
@@ -374,13 +377,13 @@ def _etcdctl(*words: str) -> None:
 
 
 def _signal(group: int, number: signal.Signals) -> None:
-    """Send a signal to a controller and its processes, unless it has ended."""
+    """Send a signal to a controller and its child processes, if it still runs."""
     with suppress(ProcessLookupError):
         os.killpg(group, number)
 
 
 def _rules(what: str, rules: Sequence[str]) -> None:
-    """Add or delete rules of the router that drop packets."""
+    """Add or delete (``what``) rules of the router that drop packets, such as "from ADDRESS to ADDRESS"."""
     for rule in rules:
         run("ip", "-n", "router", "rule", what, *rule.split(), "blackhole")
 
@@ -390,7 +393,7 @@ def _rules(what: str, rules: Sequence[str]) -> None:
 
 @contextmanager
 def site(folder: Path, leaves: int, spines: int, members: int, tell: Callable[[str], None]) -> Iterator[Site]:
-    """Yield the site when every member has started; no job is registered yet."""
+    """Run a site, and yield it once every member was started. No job is registered."""
     topology = leaf_spine(leaves, spines, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
     blueprint = Blueprint(fabric_of(topology), "mc")
     at_leaf = [topology.hosts[n : n + HOSTS_PER_LEAF] for n in range(0, len(topology.hosts), HOSTS_PER_LEAF)]
@@ -434,14 +437,14 @@ def site(folder: Path, leaves: int, spines: int, members: int, tell: Callable[[s
 
 
 def send_packets(made: Site) -> None:
-    """Let each host of a ring send to the next one."""
+    """Let each host of a ring send packets to the next host of the ring."""
     for ring in made.rings:
         for host, after in pairwise([*ring, ring[0]]):
             made.probing.send((host.ip, after.ip), PACKET_S)
 
 
 def _members(folder: Path, common: Settings, endpoints: Sequence[str], count: int) -> list[Member]:
-    """Return members that are not started. ``common``: settings of all."""
+    """Return the members, not started. ``common``: settings that all have."""
     names = [f"member{number}" for number in range(1, count + 1)]
     with _yesterday(folder):
         authority = Authority(folder, "members")
@@ -471,7 +474,9 @@ def _members(folder: Path, common: Settings, endpoints: Sequence[str], count: in
 
 @contextmanager
 def _yesterday(folder: Path) -> Iterator[None]:
-    """Run commands with yesterday's time of day, so that their certificates are valid where a clock is set back."""
+    """Let the block's commands see yesterday's time of day.
+
+    Certificates made so are valid already for a member whose clock is set back."""
     _set_clock(folder, -DAY_S)
     clock = _clock_of(folder, folder)
     os.environ |= clock
@@ -483,12 +488,12 @@ def _yesterday(folder: Path) -> Iterator[None]:
 
 
 def _clock_of(folder: Path, own: Path) -> dict[str, str]:
-    """Return the environment of a process whose clock ``_set_clock`` sets. ``own``: folder of the process."""
+    """Return the environment variables of a process whose clock ``_set_clock`` shifts. ``own``: its folder."""
     return {"LD_PRELOAD": str(folder / CLOCK), "SIGNALBOX_CLOCK": str(own / "clock")}
 
 
 def _set_clock(folder: Path, ahead_s: int) -> None:
-    """Set the seconds by which a member's time of day is ahead; a negative number sets it back."""
+    """Shift a member's time of day by ``ahead_s`` seconds; negative numbers set it back."""
     with (folder / "clock").open("r+b" if (folder / "clock").exists() else "wb") as file:
         file.write(ahead_s.to_bytes(8, "little", signed=True))
 
@@ -499,9 +504,12 @@ def _namespace(name: str) -> None:
 
 
 def _join(name: str, number: int, addresses: Sequence[str], routes: Sequence[str] = ()) -> None:
-    """Connect a namespace with these addresses to the router; an empty name means the namespace of this process.
+    """Create a namespace, connect it to the router, and give it the addresses.
 
-    ``routes``: further routes over the router. Otherwise packets leave with the first address as source."""
+    An empty name means the present namespace.
+
+    ``routes``: further routes over the router, each with its source address. All other packets through the router
+    have the first address as their source."""
     if name:
         _namespace(name)
     here = ["-n", name] if name else []
@@ -520,7 +528,10 @@ def _join(name: str, number: int, addresses: Sequence[str], routes: Sequence[str
 
 
 def _bridges(blueprint: Blueprint, hosts: Sequence[Host], controllers: Sequence[str]) -> Bridges:
-    """Make the bridges. Each connects once to a temporary server at the address of each controller."""
+    """Return the bridges, after each has connected once to a temporary server at the address of each controller.
+
+    Open vSwitch waits longer between attempts to reach an address that it has never reached
+    (``openvswitch._Greeter``)."""
     switches = _Switches(blueprint, controllers)
     switches.real = [blueprint.fabric.hosts[host.ip].at for host in hosts]
     for host, at in zip(hosts, switches.real, strict=True):
@@ -543,7 +554,7 @@ def _bridges(blueprint: Blueprint, hosts: Sequence[Host], controllers: Sequence[
 
 
 def check() -> None:
-    """Raise ``SignalboxError`` with instructions if this machine cannot run the site."""
+    """Raise ``SignalboxError`` with instructions unless this machine can run the site."""
     if b"scripts/openvswitch.sh" not in Path("/proc/1/cmdline").read_bytes():
         raise SignalboxError("start the benchmark with: sudo scripts/lab_python.sh -m benchmarks controllers")
     for program in ("etcd", "ovs-vsctl", "ethtool", "cc"):

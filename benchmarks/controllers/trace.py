@@ -1,12 +1,16 @@
-"""Replay of a run against the model of assignments (tests/model/assignment.pml). Pure.
+"""Replay of a run of ``controllers`` against the model of assignments (tests/model/assignment.pml).
 
-The input is the messages between switches and members as ``Judge`` has recorded them, the restarts of all switches,
-and the assignments in etcd. The result is each step that the model forbids: a member that breaks a rule of claims or
-writes, or a switch that answers otherwise than the model's. The model's assertions about writers are checked as
-well.
+The input is what the run recorded: the messages between switches and members, the restarts of all switches, and the
+assignments in etcd. The result is the steps that the model forbids:
 
-After a partition, TCP repeats lost packets before it sends newer ones, so a switch's answer may be recorded seconds
-after it was made. Such an answer is only checked for what is true at any earlier time.
+- a claim of a generation id that was not assigned to the member;
+- a write before the member's newest claim is confirmed, or a write that a switch accepts from another member than its
+  newest master;
+- an answer of a switch that differs from the model's.
+
+After a partition TCP repeats the lost packets first. An answer of a switch may therefore be recorded seconds after it
+was made, when the state has changed since. Such a late answer is only checked for what is true at any time. All
+functions are pure.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +24,7 @@ from controller.fabric.topology import Dpid
 NO_CHANGE, EQUAL, SLAVE = 0, 1, 3
 NO_GENERATION = (1 << 64) - 1
 STALE = bytes([0, 11, 0, 0])
-"""Type and code of the error of a switch that has a larger generation id (section 7.4.4)."""
+"""Type and code of a switch's error that it knows a larger generation id (OpenFlow 1.3.5, section 7.4.4)."""
 NAMES = {NO_CHANGE: "none", EQUAL: "EQUAL", MASTER: "MASTER", SLAVE: "SLAVE"}
 
 
@@ -34,7 +38,7 @@ class Assigned(NamedTuple):
 
 
 class Late(NamedTuple):
-    """Time during which answers of all switches to a member may be recorded late. Times are monotonic seconds."""
+    """Period, in monotonic seconds, in which a member's answers from any switch may be recorded late."""
 
     member: str
     begins: float
@@ -42,7 +46,7 @@ class Late(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Step of the run that the model forbids."""
+    """Event of the run that the model forbids."""
 
     at: float
     what: str
@@ -51,28 +55,28 @@ class Step(NamedTuple):
 @dataclass(slots=True)
 class _Connection:
     role: int = EQUAL
-    """Role of the member at the switch."""
     has_claimed: bool = False
-    """Whether the newest request of the member was a claim that the switch has confirmed."""
+    """Whether the member's newest request was a claim, and the switch has confirmed it."""
     asked: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Role and generation id of each request without an answer, by its transaction id."""
+    """Role and generation id of each request that has no answer yet, by its transaction id."""
 
 
 @dataclass(slots=True)
 class _Switch:
     generation: int | None = None
     confirmed: int = 0
-    """Largest generation id of all claims that the switch confirmed, including claims before its restarts."""
+    """Largest generation id that the switch has confirmed, also before its restarts."""
     connections: dict[str, _Connection] = field(default_factory=dict)
 
     def is_stale(self, generation: int) -> bool:
-        """Return whether the switch refuses the id as older than its own (section 6.3.6: sign of the difference)."""
+        """Return whether the switch refuses the id as older than its own (section 6.3.6: 64 bits, wrapping)."""
         return self.generation is not None and (generation - self.generation) % (1 << 64) >= 1 << 63
 
     def find_claim(self, least: int, most: int, late: Collection[str]) -> None:
-        """Record the claim with a generation id in a range that the switch must have confirmed, if an answer is late.
+        """Count a claim as confirmed whose confirmation is late, if its generation id is from ``least`` to ``most``.
 
-        ``late``: members whose answers may be recorded late."""
+        Another answer has just shown that the switch has such an id. ``late``: members whose answers may be recorded
+        late."""
         for member in self.connections.keys() & late:
             connection = self.connections[member]
             for xid, (role, generation) in list(connection.asked.items()):
@@ -84,7 +88,7 @@ class _Switch:
 def steps_not_in_model(
     seen: Iterable[Seen], restarts: Iterable[float], assigned: Sequence[Assigned], late: Collection[Late] = ()
 ) -> list[Step]:
-    """Return the steps that the model forbids. ``restarts``: times at which all switches restarted."""
+    """Return the steps that the model forbids. ``restarts``: times in seconds at which all switches restarted."""
     found = [Step(0.0, text) for text in _ambiguous(assigned)]
     holders = {(each.dpid, each.generation): each.holder for each in assigned}
     switches: dict[Dpid, _Switch] = {}
@@ -119,7 +123,7 @@ def _step(
     holders: Mapping[tuple[Dpid, int], str],
     late: Collection[str],
 ) -> Iterator[str]:
-    """Update the state by one message, and yield a text for each rule of the model that the message breaks."""
+    """Update the state by one message, and yield a sentence for each rule of the model that the message breaks."""
     xid = xid_of(message.data)
     if message.write:
         yield from _written(message.write.verdict, switch, connection)

@@ -1,7 +1,4 @@
-"""Random design questions, each answered by ``offline.design`` and by an independent method.
-
-``random_case`` draws a ``Case`` from a seed. ``compared`` returns the value of the independent answer relative to ours.
-"""
+"""Random design questions, each answered by ``offline.design`` and by an independent search (``independent``)."""
 
 import math
 from dataclasses import replace
@@ -16,9 +13,10 @@ from offline.design.time_cost import best_product
 
 
 class Outcome(NamedTuple):
-    """Comparison of two answers.
+    """Comparison of our answer with the independent one.
 
-    ``gap``: relative gap of our answer to its bound. ``others``: value of the independent answer / our value - 1."""
+    ``gap``: how far our answer may be from the optimum, relative to its proven bound. ``others``: how much worse the
+    independent answer is, relative to ours; negative if it is better."""
 
     objective: Objective
     gap: float
@@ -26,7 +24,9 @@ class Outcome(NamedTuple):
 
 
 def random_case(seed: int) -> Case:
-    """Return a case with 2 to 4 dimensions, 1 to 7 terms, loads over four decades, and feasible limits of all kinds."""
+    """Return a random case with feasible limits.
+
+    It has 2 to 4 dimensions and 1 to 7 terms. The amounts of data span four powers of ten."""
     rng = np.random.default_rng(seed)
     dimensions, terms = int(rng.integers(2, 5)), int(rng.integers(1, 8))
     gigabits = 10 ** rng.uniform(-2, 2, (terms, dimensions)) * (rng.random((terms, dimensions)) < 0.7)
@@ -68,7 +68,7 @@ def question_of(case: Case) -> Question:
 
 
 def compared(seed: int) -> Outcome:
-    """Compare our answer with the independent answer; ``Case.values`` computes the values of both."""
+    """Compare both answers to the case of a seed, with values computed by ``Case.values``."""
     case = random_case(seed)
     if case.by_cost:
         tradeoff = best_product(question_of(case))

@@ -1,7 +1,9 @@
-"""Benchmark ``design``: LIBRA's workloads, random cases, and spines for published workloads.
+"""Benchmark ``design``: speed and quality of the offline designs, for three kinds of questions.
 
-The spines are counted for the fabric and workloads of the published evaluation (arXiv 2503.05324), where one spine may
-fail. The result is the smallest number for which the planner's routes reach a goal.
+- LIBRA's public workloads: the best division of 500 GB/s per NPU among dimensions, compared with an equal division.
+- Random cases: our answer compared with that of an independent search, which must never be better.
+- With ``--workloads``, the fabric of the published evaluation (arXiv 2503.05324): the smallest number of spines with
+  which the planner still reaches a goal for the slowdown when one spine has failed.
 """
 
 import time
@@ -35,11 +37,11 @@ FAILURES = 1
 
 
 def rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the answers for each workload and number of subflows.
+    """Yield, for each workload and largest number of subflows, how many spines are needed.
 
-    - ``bound_at_published``: lower bound of the slowdown with the published number of spines, one of them failed.
-    - ``goals``: by goal, the number of spines and the slowdown that the planner reaches; None when no number in
-      ``TRIED`` suffices."""
+    - ``bound_at_published``: lower bound of the slowdown with as many spines as published, one of them failed.
+    - ``goals``: for each goal, the smallest number of spines that reaches it, and the planner's slowdown with them;
+      None if no number in ``TRIED`` suffices."""
     there = Leaves(LEAVES, HOSTS_PER_LEAF, LINK_GBPS)
     numbered = there.fabric(SPINES, LINK_GBPS)
     for workload in workload_folders(folder):
@@ -59,16 +61,16 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
 
 RESULTS = Path("out/bench/design.json")
 TIMES = 5
-"""Number of times that each question is solved; the duration is the median."""
+"""Number of runs of each question; the reported duration is the median."""
 
 Row = dict[str, Any]
 
 
 def libra_row(case: LibraCase, objective: Objective) -> Row:
-    """Return the answer to one of LIBRA's cases, compared with the equal split.
+    """Return the answer to one of LIBRA's cases.
 
-    ``gbps``: bandwidths in GB/s, the unit of LIBRA. ``equal_split``: value of the equal split / value of the
-    answer, where the value is the communication time, or time x cost."""
+    ``gbps``: bandwidths in GB/s, LIBRA's unit. ``equal_split``: how many times larger the objective is with equal
+    bandwidths. The objective is the communication time, or time x cost. ``ms``, ``cpu_ms``: time to solve the case."""
     question = case.question
     equal = (TOTAL / len(question.names),) * len(question.names)
     if objective is Objective.TIME:
@@ -103,7 +105,7 @@ def random_summary(outcomes: Sequence[Outcome]) -> Row:
 
 
 def _timed(solve: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Return the median wall time and CPU time of ``solve`` in milliseconds, and its result."""
+    """Return the median wall time and the median CPU time of ``solve`` in milliseconds, and its last result."""
     taken = []
     for _ in range(TIMES):
         began, cpu = time.perf_counter(), time.process_time()

@@ -1,7 +1,6 @@
-"""Search for good bandwidths by trial: a grid, then random steps of decreasing size from its best point.
+"""Search for good bandwidths by trial and error, to reveal errors of ``offline.design``; the two share no code.
 
-The search shares no code with ``offline.design``, so that a difference reveals an error. The input is arrays, the
-result is bandwidths within all limits.
+The search evaluates a grid of points, and then moves from the best point by random steps of decreasing size.
 """
 
 from dataclasses import dataclass
@@ -13,28 +12,28 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _GRID = {1: 1, 2: 400, 3: 40, 4: 16}
-"""Number of intervals into which the grid divides the total, by number of dimensions."""
+"""Number of intervals into which the grid divides the total bandwidth, by number of dimensions."""
 _TRIED = 64
-"""Number of random directions that are tried with one step size."""
+"""Number of random directions that are tried before the step becomes smaller."""
 _FIRST_STEP, _LAST_STEP, _SHRINK = 0.5, 1e-8, 0.6
 _SLACK, _RELATED_SLACK = 1e-9, 1e-8
-"""Relative tolerance of limits and of relations, for rounding errors."""
+"""Relative tolerances for rounding errors, of the limits and of the relations."""
 _TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class Case:
-    """Optimization problem over the bandwidths b.
+    """Optimization problem with one unknown bandwidth b[d] per dimension d.
 
-    Minimize the sum over terms k of weight[k] * max(floor[k], max over dimensions d of gigabits[k, d] / b[d]). With
-    ``by_cost``, minimize this sum times cost @ b. The limits are
+    Minimize the time: the sum over terms k of weight[k] * max(floor[k], max over d of gigabits[k, d] / b[d]). With
+    ``by_cost``, minimize this time multiplied by the cost, cost @ b. The bandwidths must satisfy
 
     - least <= b <= most;
-    - sum of b <= ``total``, or sum of b == ``total`` with ``by_cost``;
+    - sum of b <= ``total``, or with ``by_cost`` sum of b == ``total``;
     - cost @ b <= ``budget``;
-    - every entry of relations @ b >= 0.
+    - relations @ b >= 0 in each entry.
 
-    One of ``total`` and ``budget`` may be inf."""
+    Either ``total`` or ``budget`` may be inf."""
 
     weight: Floats
     floor: Floats
@@ -48,7 +47,7 @@ class Case:
     relations: Floats
 
     def values(self, points: Floats) -> Floats:
-        """Return the value of each row of ``points``; inf for points outside the limits."""
+        """Return the objective at each row of ``points``, inf where a row is outside the limits."""
         times = (
             np.maximum(self.floor, (self.gigabits / np.maximum(points, _TINY)[:, None, :]).max(axis=2)) @ self.weight
         )
@@ -61,9 +60,9 @@ class Case:
         return np.where(inside, times * spent if self.by_cost else times, np.inf)
 
     def stretched(self, points: Floats) -> Floats:
-        """Return the rows with their excess over ``least`` scaled, up to ``most``.
+        """Return the rows scaled so that they use up the total or the budget.
 
-        The total or the budget limits the scale."""
+        Only the part of a bandwidth above ``least`` is scaled, and no bandwidth becomes larger than ``most``."""
         most, left = self.most - self.least, self.total - self.least.sum()
         budget_left = self.budget - self.cost @ self.least
         for _ in self.least:
@@ -78,7 +77,7 @@ class Case:
 
 
 def searched(case: Case, seed: int) -> tuple[Floats, float]:
-    """Return the best bandwidths that were found and their value, which is inf when no point is within the limits."""
+    """Return the best bandwidths that were found, and their objective; inf if no point was within the limits."""
     rng = np.random.default_rng(seed)
     dimensions = len(case.least)
     largest = case.total if np.isfinite(case.total) else case.budget
@@ -100,7 +99,7 @@ def searched(case: Case, seed: int) -> tuple[Floats, float]:
 
 
 def _grid(dimensions: int) -> Floats:
-    """Return all divisions of 1 into positive shares that are multiples of a step."""
+    """Return all ways to divide 1 into positive shares that are multiples of a step (``_GRID``)."""
     steps = _GRID[dimensions] + dimensions - 1
     borders = np.array(list(combinations(range(1, steps), dimensions - 1))).reshape(-1, dimensions - 1)
     ends = np.hstack((np.zeros((len(borders), 1)), borders, np.full((len(borders), 1), steps)))

@@ -1,13 +1,15 @@
 """Questions from LIBRA's public inputs: Won et al., "LIBRA", ISPASS 2024, repository astra-sim/libra.
 
-The input is the folder ``inputs`` of that repository. The result is a ``Question`` for each workload and network. In
-the files bandwidths are in GB/s per NPU, costs are per GB/s, and times are in nanoseconds. A layer has three phases,
-each with a compute time and a collective, and nothing overlaps. The size of an ALLGATHER is the size of one rank's own
-part. LIBRA's code ignores that data of an ALLTOALL takes several hops in a ring, so every dimension is modelled as a
-switch here. The cost of a dimension is, for each NPU, the cost of its links. A dimension with a switch also has the
-costs of switch and NIC.
+The input is the folder ``inputs`` of that repository. Its files have bandwidths in GB/s per NPU, costs per GB/s, and
+times in nanoseconds. In a layer of a workload three phases follow each other without overlap; each has a compute time
+and a collective. The size of an ALLGATHER in the files is that of one rank's part.
 
-DLRM has no file of communicators; each of its phases is assumed to span all dimensions.
+Two choices of ours:
+
+- Every dimension counts as a switch, because LIBRA's code ignores that data of an ALLTOALL take several hops in a ring.
+- Each phase of DLRM spans all dimensions, because DLRM has no file of communicators.
+
+The cost of a dimension is the cost per NPU of its links, and for a dimension with a switch also of switch and NIC.
 """
 
 import math
@@ -27,9 +29,8 @@ from signalbox.jobs.spec import Algorithm
 WORKLOADS = ("GPT_3", "MSFT_1T", "Turing_NLG", "ResNet_50", "DLRM")
 NETWORKS = (3, 4)
 GBPS = 8
-"""Factor from GB/s to Gbit/s."""
 TOTAL = 500 * GBPS
-"""Total of LIBRA's file ``total_bw_500gbps.py``, in Gbit/s."""
+"""Total bandwidth in LIBRA's file ``total_bw_500gbps.py``, in Gbit/s."""
 
 _ALGORITHMS = {
     "ALLREDUCE": Algorithm.ALL_REDUCE,
@@ -49,7 +50,7 @@ class LibraCase(NamedTuple):
 
 
 def cases(inputs: Path) -> list[LibraCase]:
-    """Return every workload on both networks. Raises ``InvalidInput``, ``OSError``."""
+    """Return a case for every workload on both networks. Raises ``InvalidInput`` or ``OSError``."""
     return [LibraCase(f"{name} {size}-D", _question(inputs, name, size)) for name in WORKLOADS for size in NETWORKS]
 
 
@@ -74,7 +75,7 @@ def _question(inputs: Path, workload: str, size: int) -> Question:
 
 
 def _communicators(inputs: Path, workload: str, sizes: Sequence[int]) -> list[list[int]]:
-    """Return by phase the number of ranks of a collective in each dimension."""
+    """Return, for each phase, over how many ranks of each dimension a collective extends."""
     wanted = f"{workload}_{len(sizes)}d.yml".lower()
     file = next((file for file in (inputs / "communicator").iterdir() if file.name.lower() == wanted), None)
     if file is None:
