@@ -1,17 +1,17 @@
-"""Processes, interfaces and files that the demo and the lab leave on the machine when they are interrupted.
+"""Benchmark ``interrupts``: what the demo and the lab leave on the machine when they are interrupted.
 
     sudo .venv/bin/python -m benchmarks interrupts [--instants N] [--only demo|lab] [--json]
 
-The programs are interrupted at many instants, each time in the next of ``WAYS``. Each run has its own network and mount
-namespaces, its own ``/run``, Open vSwitch and temporary directory, and its own terminal. The benchmark therefore sees
-everything that the run leaves, and nothing else:
+Each program is started many times, and interrupted at another instant each time, in the ``WAYS`` by turns. Each run has
+its own network and mount namespaces, ``/run``, Open vSwitch, temporary directory and terminal. The benchmark therefore
+finds everything that the run leaves, and nothing else:
 
 - processes, recognized by a variable in their environment;
 - interfaces, named namespaces, and bridges in Open vSwitch's database;
 - sockets, temporary files and records of labs;
-- tracebacks on the terminal.
+- reports of exceptions on the terminal.
 
-The exit status is 1 when something remained.
+Nothing may remain; otherwise the exit status is 1.
 """
 
 import json
@@ -40,11 +40,13 @@ MARK = "SIGNALBOX_INTERRUPTED_RUN"
 WAYS = ("Ctrl-C", "SIGTERM", "SIGHUP", "closed terminal", "closed shell", "Ctrl-C again and again")
 """Ways to end a command.
 
-When a terminal is closed, the kernel signals the session leader. With "closed terminal" the leader is the command. With
-"closed shell" it is a shell, which ends at once; the kernel then signals the command that the shell runs."""
+The kernel sends SIGHUP to the session leader when the terminal is closed. With "closed terminal" the leader is the
+command itself. With "closed shell" it is a shell that runs the command; the shell ends at once, and the kernel then
+sends SIGHUP to the command.
+"""
 END_S = 90.0
 GRACE_S = 1.0
-"""Seconds for which processes killed by the command may still run after the command has ended."""
+"""Seconds after the command has ended by which processes that it killed must be gone."""
 AGAIN_S = 0.4
 POLL_S = 0.001
 SHOWN = 2000
@@ -54,7 +56,7 @@ PROGRAMS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
     "demo": (("make", "--assume-old=setup", "demo"), 16.0, 170.0),
     "lab": (LAB, 5.0, 10.0),
 }
-"""Command of each program, and the range of the time in seconds after which it is interrupted."""
+"""Command of each program, the seconds that it takes to start, and the latest second at which it is interrupted."""
 EMPTY = "mount -t tmpfs tmpfs /run && mount -t sysfs sysfs /sys && ip link set lo up && echo && exec sleep inf"
 
 
@@ -63,12 +65,12 @@ class Run:
     program: str
     way: str
     instant_s: float
-    """Seconds from the start of the command to its interruption."""
+    """Seconds from the start of the command until it was interrupted."""
     status: int | None
     took_s: float
-    """Seconds from the interruption to the end of the command; for "closed shell", until all remains were gone."""
+    """Seconds from the interruption until the command ended; for "closed shell", until nothing remained."""
     stayed: tuple[str, ...]
-    """Descriptions of the remains (``Place.left``), and lines of the output that report an exception."""
+    """Descriptions of what remained (``Place.left``), and lines of the output that report an exception."""
     shown: str
     """Last ``SHOWN`` characters of the run's output."""
 
@@ -76,7 +78,7 @@ class Run:
 class Place:
     """Namespaces and directories of one run.
 
-    ``folder``: directory of the run's files. ``holder``: id of a process that keeps the namespaces."""
+    ``folder``: directory for the run's files. ``holder``: id of a process that exists to keep the namespaces."""
 
     def __init__(self, folder: Path, holder: int) -> None:
         self.folder = folder
@@ -93,7 +95,7 @@ class Place:
         return os.environ | {MARK: str(self.folder)} | {name: str(self.folder / at) for name, at in places.items()}
 
     def processes(self) -> dict[int, str]:
-        """Return the command lines of the run's processes, by process id."""
+        """Return the command line of each of the run's processes, by process id."""
         found = {}
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -125,7 +127,7 @@ def _bridges(database: Path) -> list[str]:
 
 @contextmanager
 def place() -> Iterator[Place]:
-    """Make an empty place, and end all its processes after the block."""
+    """Yield a new, empty place. Its processes are killed afterwards."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-interrupts-")))
         words = ["unshare", "--net", "--mount", "sh", "-c", EMPTY]
@@ -146,7 +148,7 @@ def place() -> Iterator[Place]:
 
 
 class Terminal:
-    """Command in its own terminal. ``output``: bytes that the command has written so far."""
+    """Command that runs in a terminal of its own. ``output``: bytes that it has written so far."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self.output = b""
@@ -167,12 +169,11 @@ class Terminal:
             os.write(self._master, keys)
 
     def close(self) -> None:
-        """Close the terminal, as when its window is closed."""
+        """Close the terminal, as when the user closes its window."""
         self._open = False
         self._reader.join()
 
     def end(self, way: str) -> None:
-        """End the command in one of ``WAYS``."""
         if way.startswith("closed"):
             self.close()
         elif way == "SIGTERM":
@@ -187,9 +188,7 @@ class Terminal:
                 self.type(b"\x03")
 
     def _read(self) -> None:
-        """Read the output, then close the terminal.
-
-        Another thread cannot close the terminal while this thread reads from it."""
+        """Read the output until ``close`` is called, and then close the terminal: only the reading thread can."""
         with suppress(OSError):  # EIO: no process has the terminal open any more
             while self._open:
                 if select.select([self._master], [], [], 0.02)[0]:
@@ -198,9 +197,9 @@ class Terminal:
 
 
 def interrupted(program: str, argv: Sequence[str], way: str, instant_s: float, ready: bytes | None = None) -> Run:
-    """Start a program, end it after ``instant_s`` in the given way, and return the result with the remains.
+    """Start a program, end it in the given way after ``instant_s``, and return the result.
 
-    ``ready``: text that must be in the output before the program is ended."""
+    ``ready``: text that the output must contain before the program is ended."""
     with place() as at:
         led = ("sh", "-c", '"$@"; exit', "sh", *argv) if way == "closed shell" else argv
         terminal = Terminal(at.enter(*led), at.environment())
@@ -226,7 +225,7 @@ def interrupted(program: str, argv: Sequence[str], way: str, instant_s: float, r
 
 
 def instants(count: int, start_s: float, last_s: float) -> list[float]:
-    """Return ``count`` instants in seconds: half of them before ``start_s``, the other half from then to ``last_s``."""
+    """Return ``count`` instants in seconds: half of them before ``start_s``, the others from then to ``last_s``."""
     early = count // 2
     late = count - early
     return [start_s * i / early for i in range(early)] + [start_s + (last_s - start_s) * i / late for i in range(late)]

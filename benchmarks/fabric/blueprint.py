@@ -1,12 +1,13 @@
-"""Fabric that the benchmark builds: names, ports, files, jobs, and the next hops of correct switches.
+"""Fabric that the benchmark builds: its names, configuration files and jobs, and the next hops that are correct on it.
 
 The input is a fabric on paper (``scenarios.fabrics``), a tag that distinguishes this run's bridges from others, and
 workload files. The results are
 
 - the name of every bridge and port;
 - the controller's configuration and inventory;
-- ``JobSpec``s whose ring all-reduces have the flows of the files;
-- the next hops on shortest paths, computed independently of the controller.
+- ``JobSpec``s whose ring all-reduces have the flows of the workload files;
+- the next hops, that is, for each switch and destination switch, the output ports on shortest paths. They are computed
+  without the controller's code.
 """
 
 import random
@@ -31,10 +32,10 @@ from signalbox.jobs.spec import MAX_LEASE_S, Algorithm, Collective, JobSpec, Par
 JOBS = 3
 RING_SIZE = 8
 FILLED = 7 / 8
-"""Largest share of the hosts that generated jobs use: 1,696 flows on 64 leaves with 32 hosts each."""
+"""Share of the hosts that generated jobs fill at most; it gives 1,696 flows on 64 leaves with 32 hosts each."""
 
 Hops = Mapping[tuple[Dpid, Dpid], frozenset[PortNo]]
-"""Ports to the next switches on shortest paths, by (switch, destination switch)."""
+"""Output ports on shortest paths, by (switch, destination switch)."""
 
 
 class Cable(NamedTuple):
@@ -43,7 +44,7 @@ class Cable(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Cable to cut, and the next hops with and without it."""
+    """Cable to cut. ``before``, ``after``: next hops with and without it."""
 
     cable: Cable
     before: Hops
@@ -52,9 +53,7 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class Blueprint:
-    """Names and contents of a fabric in Open vSwitch.
-
-    ``tag``: prefix of every name. Interface names may have 15 characters (IFNAMSIZ)."""
+    """Fabric in Open vSwitch. ``tag``: prefix of all names, so short that they fit 15 characters (IFNAMSIZ)."""
 
     fabric: Fabric
     tag: str
@@ -75,7 +74,7 @@ class Blueprint:
 
     @property
     def ends(self) -> list[PortRef]:
-        """Ports at which directed links begin."""
+        """Ports that send to a cable, one per directed link."""
         return [link.src for link in self.fabric.links.values()]
 
     @cached_property
@@ -84,28 +83,28 @@ class Blueprint:
 
     @cached_property
     def switch_of_address(self) -> Mapping[int, Dpid]:
-        """Switch to which each IPv4 address leads: every host's address, and the first of every leaf's prefix."""
+        """Leaf that each IPv4 address belongs to: of every host, and of the first address in every leaf's prefix."""
         hosts = {int(IPv4Address(host.ip)): host.at.dpid for host in self.fabric.hosts.values()}
         return hosts | {address & ~0xFF: dpid for address, dpid in hosts.items()}
 
     def inventory(self) -> str:
-        """Return an inventory that declares the hosts: they send no packets, so the controller cannot discover them."""
+        """Return an inventory of the hosts. They send no packets, so the controller cannot discover them."""
         return "\n".join(
             f'[[host]]\nip = "{host.ip}"\nswitch = "{self.bridge(host.at.dpid)}"\nport = "{self.interface(host.at)}"\n'
             for host in self.fabric.hosts.values()
         )
 
     def settings(self, inventory: Path) -> Settings:
-        """Return the controller's settings: the defaults with link rates, the inventory, and no learning of jobs.
+        """Return the controller's settings: link rates, the inventory, and no counting of unannounced pairs.
 
-        The jobs send nothing, so the controller would never confirm their traffic. With learning it would keep the
-        rules that count pairs of hosts which the jobs do not announce."""
+        The controller keeps rules that count such pairs of hosts until counters confirm the announced traffic. The jobs
+        here send nothing, so it would keep them for ever."""
         bps = next(iter(self.fabric.links.values())).capacity_bps
         fabric = {"link_bps": bps, "host_link_bps": bps, "inventory": str(inventory)}
         return {"fabric": fabric, "jobs": {"max_learning_rules": 0}}
 
     def next_hops(self, cut: Collection[Cable] = ()) -> Hops:
-        """Return the next hops on shortest paths to every switch with hosts, without the cables in ``cut``."""
+        """Return the next hops to every switch that has hosts, without the cables in ``cut``."""
         gone = {end for cable in cut for end in cable}
         back: dict[Dpid, dict[Dpid, list[PortNo]]] = defaultdict(lambda: defaultdict(list))
         for link in self.fabric.links.values():
@@ -122,10 +121,10 @@ class Blueprint:
         return {key: frozenset(ports) for key, ports in hops.items()}
 
     def draw_cuts(self, seed: int) -> Iterator[Cut]:
-        """Yield cables to cut in a random order, each in addition to the cables before it.
+        """Yield cables to cut one after the other, in random order.
 
-        Cables that are on no shortest path any more are left out. Cables whose loss would disconnect a switch with
-        hosts or lengthen its paths are also left out, since that is another kind of failure."""
+        A cable is left out if no shortest path uses it once the cables before it are cut. It is also left out if its
+        loss would lengthen or interrupt all paths between two leaves, which is another kind of failure."""
         cables = random.Random(seed).sample(self.cables, len(self.cables))
         cut: list[Cable] = []
         before = self.next_hops()
@@ -143,10 +142,9 @@ class Blueprint:
 
 
 def lost_hops(before: Hops, after: Hops) -> Iterator[tuple[Dpid, Dpid, PortNo]]:
-    """Yield (switch, destination, port) of ports that must no longer be used.
+    """Yield (switch, destination, port) for each next hop that a cut has taken away.
 
-    A switch that has lost its last shortest path is left out: its neighbours send it no more packets for this
-    destination."""
+    A switch that has no next hop left is skipped: its neighbours send it no more packets for this destination."""
     for key, ports in before.items():
         left = after.get(key, frozenset())
         if left and left < ports:
@@ -170,7 +168,7 @@ def _distances(destination: Dpid, back: Mapping[Dpid, Collection[Dpid]]) -> dict
 
 
 def workload(fabric: Fabric, folder: Path | None, seed: int) -> tuple[WorkloadJob, ...]:
-    """Return the jobs in ``folder``, or generated jobs like the published ones that fill the fabric.
+    """Return the jobs in ``folder``, or generated jobs that fill the fabric like the published ones.
 
     Raises ``InvalidInput`` when the folder does not fit the fabric."""
     if folder is not None:
@@ -182,7 +180,7 @@ def workload(fabric: Fabric, folder: Path | None, seed: int) -> tuple[WorkloadJo
 
 
 def job_spec(job: WorkloadJob) -> JobSpec:
-    """Return the spec of a job. Raises ``InvalidInput`` when one of its rings is not a ring."""
+    """Return the spec of a job. Raises ``InvalidInput`` when the flows of one of its rings form no ring."""
     rings = [_ring([job.virtual_links[index] for index in ring], job.id) for ring in job.rings]
     endpoints = tuple(dict.fromkeys(ip for ring in rings for ip in ring))
     rank = {ip: number for number, ip in enumerate(endpoints)}
@@ -208,12 +206,12 @@ def job_spec(job: WorkloadJob) -> JobSpec:
 
 
 def _buffer_bytes(job: WorkloadJob, ring: Sequence[int]) -> int:
-    """Return the size M in bytes of the ring's all-reduce, in which each of n ranks sends 2 M (n-1)/n bytes."""
+    """Return the bytes M of an all-reduce in which each of the n ranks of the ring sends 2 M (n-1)/n bytes."""
     return -(-job.virtual_links[ring[0]].bytes * len(ring) // (2 * (len(ring) - 1)))
 
 
 def _ring(links: Sequence[VirtualLink], job: str) -> list[str]:
-    """Return the addresses of a ring in order: each sends to the next one."""
+    """Return the addresses of a ring, each followed by the one that it sends to."""
     leads_to = {link.src_ip: link.dst_ip for link in links}
     ring = [links[0].src_ip]
     while (after := leads_to.get(ring[-1])) is not None and after != ring[0] and len(ring) <= len(links):

@@ -1,16 +1,15 @@
-"""Recording of the OpenFlow messages between switches and controller, from packets on an interface of the switches.
-
-A separate process reads every TCP segment from and to the controller's port. The time of a segment is the time at which
-the kernel passed it from one socket to the other (packet(7), SO_TIMESTAMPNS in socket(7)). ``Recorder`` starts the
-process and passes the recorded messages to a ``Listener``.
+"""Capture of the OpenFlow messages between switches and a controller, from packets on an interface.
 
     python -m benchmarks.fabric.capture PORT FILE INTERFACE
 
-The process prints a line when the capture has begun, then writes records to the file. A record is a ``RECORD``
-(monotonic nanoseconds, dpid, number of bytes that follow) and the message, cut to the bytes that the figures need. The
-process does not record packet-ins, packet-outs and echoes, which are most of the traffic. A record of dpid 0 has,
-instead of the time, the number of packets lost since the previous record of dpid 0. The process ends at the end of
-stdin.
+A process of its own reads every TCP segment from and to the controller's port. The time of a message is the time at
+which the kernel handed over its last segment (packet(7), SO_TIMESTAMPNS in socket(7)). The process prints a line when
+the capture has begun, and ends at the end of stdin. ``Recorder`` runs the process, and passes the messages to a
+``Listener``.
+
+The file consists of records: a ``RECORD`` (monotonic nanoseconds, dpid, number of bytes) and that many bytes of the
+message. Messages are cut to the bytes that the figures need (``KEPT``). Packet-ins, packet-outs and echoes, which are
+most of the traffic, are left out. A record with dpid 0 reports lost packets: it has their number in place of the time.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ LOOPBACK = "lo"
 START_S = 30.0
 FLUSH_S = 0.02
 URGENT = -10
-"""Niceness that ovs-ctl sets for ovs-vswitchd; a capture with a lower priority would lose packets."""
+"""Niceness of the capture, the same as ovs-ctl gives to ovs-vswitchd: with less priority it would lose packets."""
 BUFFER_BYTES = 1 << 28
 PACKET_BYTES = 1 << 16
 MOST_WAITING = 256
-"""Largest number of segments that wait for a missing one; when more wait, the missing segment counts as lost."""
+"""Number of segments that may wait for a missing one; with more, the missing segment counts as lost."""
 _CHUNK = 1 << 22
 
 # packet(7), socket(7), linux/filter.h
@@ -68,21 +67,19 @@ KEPT: dict[int, int] = {
     Type.ROLE_REPLY: 24,
     Type.METER_MOD: 16,
 }
-"""Bytes that are recorded of each type of message; other types are not recorded."""
+"""Number of bytes to record of each type of message; other types are not recorded."""
 
 
 @dataclass(slots=True)
 class _Direction:
-    """Reassembly of the bytes that one side of a TCP connection sends."""
-
     expected: int
     """Sequence number of the next byte."""
     waiting: dict[int, bytes] = field(default_factory=dict)
-    """Segments after a missing one, by sequence number."""
+    """Segments that arrived before ``expected``, by sequence number."""
     rest: bytearray = field(default_factory=bytearray)
 
     def take(self, number: int, data: bytes) -> None:
-        """Add a segment; segments come in any order, and possibly twice."""
+        """Append the bytes of a segment in their order. Segments may arrive in any order, or twice."""
         ahead = (number - self.expected) & 0xFFFFFFFF
         if ahead >= 1 << 31:
             data = data[(1 << 32) - ahead :]
@@ -96,10 +93,9 @@ class _Direction:
 
 
 class Capture:
-    """Conversion of packets to records.
+    """Conversion of IPv4 packets to records.
 
-    A connection is reassembled from its first packet on. Its records begin with the features reply, which has the dpid
-    of the switch."""
+    A connection is followed from its first packet on. Its first record is the features reply, which tells the dpid."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -107,11 +103,10 @@ class Capture:
         self._dpids: dict[int, Dpid] = {}
 
     def packet(self, data: bytes, at_ns: int, into: bytearray) -> int:
-        """Append the records of messages that this IPv4 packet completes.
+        """Append the records of all messages that are complete with this packet.
 
-        Returns the number of packets that must have been lost before this one.
-
-        Raises ``ValueError`` for bytes that are not OpenFlow."""
+        Returns the number of packets that are now known to be lost. Raises ``ValueError`` for bytes that are not
+        OpenFlow."""
         tcp = (data[0] & 0x0F) * 4
         source, target, number = struct.unpack_from("!HHI", data, tcp)
         to_controller = target == self._port
@@ -156,10 +151,9 @@ def run(port: int, file: Path, interface: str) -> None:
 
 
 def _packet_socket(port: int, interface: str) -> socket.socket:
-    """Return a socket for IPv4 packets on the interface.
+    """Return a socket that receives the interface's IPv4 packets that pass ``_filter``, without link headers.
 
-    The socket receives the packets that pass ``_filter``, without their link header. On the loopback interface every
-    packet arrives, so that those which leave are not read."""
+    On the loopback interface every packet is sent and received. There, only the received ones are read."""
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
     program = create_string_buffer(_filter(port))
     attached = struct.pack("HP", len(program) // 8, addressof(program))  # struct sock_fprog
@@ -172,10 +166,10 @@ def _packet_socket(port: int, interface: str) -> socket.socket:
 
 
 def _filter(port: int) -> bytes:
-    """Return a filter for TCP segments of the port that have data, or begin or end a connection.
+    """Return a filter for TCP segments from or to the port that carry data, or begin or end a connection.
 
-    The filter is a classic BPF program (linux/filter.h). Jumps count from the next instruction: the first is taken when
-    the comparison holds, the second otherwise."""
+    The filter is a classic BPF program (linux/filter.h). An instruction is (code, jump if true, jump if false,
+    operand); jumps count from the next instruction."""
     program = (
         (0x30, 0, 0, 9),  # A = the IP protocol
         (0x15, 0, 15, socket.IPPROTO_TCP),
@@ -227,14 +221,14 @@ def _copy(packets: socket.socket, capture: Capture, out: BinaryIO) -> None:
 
 
 class Listener(Protocol):
-    """Receiver of the recorded messages."""
+    """Object that receives the captured messages."""
 
     def message(self, at: float, dpid: Dpid, data: bytes) -> None: ...
 
 
 @dataclass
 class Recorder:
-    """Process of the capture, with the position in its file. ``lost``: packets that it could not record."""
+    """Running capture process, and the reader of its file. ``lost``: number of packets that it could not record."""
 
     _process: subprocess.Popen[bytes]
     _stream: IO[bytes]
@@ -243,7 +237,7 @@ class Recorder:
 
     @classmethod
     def start(cls, file: Path, port: int, interface: str = LOOPBACK) -> Recorder:
-        """Start the process; return once the capture has begun. Raises ``SignalboxError`` when it cannot."""
+        """Start the process, and return once it captures. Raises ``SignalboxError`` if it does not."""
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = start("benchmarks.fabric.capture", str(port), str(file), interface, **pipes)
         assert process.stdout is not None
@@ -256,7 +250,9 @@ class Recorder:
         return cls(process, file.open("rb"))
 
     def read(self, into: Listener) -> None:
-        """Pass on the messages recorded since the last call."""
+        """Pass the messages recorded since the last call to ``into``.
+
+        Raises ``SignalboxError`` if the capture has ended."""
         while data := self._stream.read(_CHUNK):
             data = self._rest + data
             at = 0
@@ -276,7 +272,7 @@ class Recorder:
 
     @property
     def cpu_s(self) -> float:
-        """CPU time of the capture so far."""
+        """CPU seconds of the capture so far."""
         return usage(self._process).cpu_s
 
     def stop(self) -> None:

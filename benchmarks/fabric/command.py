@@ -1,7 +1,8 @@
-"""Benchmark ``fabric``: the running controller on a fabric of Open vSwitch bridges, measured from outside.
+"""Benchmark ``fabric``: how fast the real controller installs, repairs and restores the rules of Open vSwitch bridges.
 
-The input is the size of the fabric, a workload, and durations. The benchmark prints a table or, with ``--json``, one
-object, and writes ``fabric.json`` and the controller's log to a folder. ``Figures`` defines each figure.
+All times are taken from outside, from captured OpenFlow messages. ``Figures`` defines each figure, and ``TARGETS`` has
+the limits for 64 leaves and 32 spines. The benchmark prints a table or, with ``--json``, one object. It writes
+``fabric.json`` and the controller's log to a folder. The exit status is 1 when a step failed.
 """
 
 import shutil
@@ -72,7 +73,7 @@ def main(
 
 
 def _measured(network: Fabric, folder: Path | None, settings: Settings, out: Path) -> Figures:
-    """Run all steps and return the figures. The controller's log is copied to ``out`` even after an exception."""
+    """Run all steps, and return the figures. The controller's log is copied to ``out`` in any case."""
     jobs = [job_spec(job) for job in workload(network, folder, settings.seed)]
     openvswitch.check()
     openvswitch.remove_leftovers()
@@ -91,9 +92,7 @@ def _measured(network: Fabric, folder: Path | None, settings: Settings, out: Pat
 
 @contextmanager
 def _ends_on_signals() -> Iterator[None]:
-    """Raise ``SystemExit`` on SIGTERM and SIGHUP in the block.
-
-    The fabric is removed before the process ends."""
+    """Raise ``SystemExit`` on SIGTERM and SIGHUP while the block runs, so that the fabric is removed."""
 
     def end(number: int, _frame: object) -> NoReturn:
         raise SystemExit(128 + number)

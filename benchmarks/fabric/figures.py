@@ -1,7 +1,10 @@
-"""Figures from the observed messages: when a fabric was complete, and how long an install and each repair took.
+"""Figures from captured messages: when a fabric was complete, and how long an install and each repair took.
 
-The functions are pure. Their input is ``Observed`` and the next hops of correct switches. Their results are seconds,
-counts and percentiles. ``Figures`` has everything that a run found, ``TARGETS`` the targets.
+A *next hop* is an output port on a shortest path to a destination. A *pin* is a rule that sends one flow to a group. A
+*mod* is a flow-mod, group-mod or meter-mod. A mod is *confirmed* when the reply to the barrier after it arrives.
+
+The functions are pure. They compare ``Observed`` with the correct next hops. ``Figures`` has everything that a run
+found, ``TARGETS`` the limits.
 """
 
 from __future__ import annotations
@@ -21,15 +24,13 @@ from controller.tables.rules import Table
 def missing_hops(
     observed: Observed, expected: Hops, switch_of_address: Mapping[int, Dpid]
 ) -> dict[tuple[Dpid, Dpid], list[PortNo]]:
-    """Return the ports on shortest paths that no rule uses yet, for each (switch, destination) that has some."""
+    """Return the next hops that no rule uses yet, by (switch, destination); only keys that lack some."""
     used = observed.ports_towards(switch_of_address)
     return {key: sorted(ports - used[key]) for key, ports in expected.items() if not ports <= used[key]}
 
 
 def links_in_use(observed: Observed, ends: Iterable[PortRef]) -> int:
-    """Return the number of directed links to which some group of the sending switch outputs.
-
-    ``ends``: sending ports of all links."""
+    """Return the number of directed links that some group sends to. ``ends``: sending ports of all links."""
     used = {
         (dpid, port) for dpid, switch in observed.switches.items() for g in switch.groups.values() for port in g.ports
     }
@@ -37,7 +38,7 @@ def links_in_use(observed: Observed, ends: Iterable[PortRef]) -> int:
 
 
 def shrunk(changes: Iterable[Change]) -> int:
-    """Return the number of group-mods that remove a next hop, or delete a whole group that has next hops."""
+    """Return the number of group-mods that take a next hop from a group, or delete a group that has next hops."""
     count = 0
     for change in changes:
         if isinstance(change.what, GroupChange) and isinstance(change.before, GroupChange):
@@ -46,7 +47,7 @@ def shrunk(changes: Iterable[Change]) -> int:
 
 
 class Install(NamedTuple):
-    """Times of an install: ``first`` change sent, ``last`` change confirmed (None while a barrier is open)."""
+    """Times of an install. ``first``: first mod sent. ``last``: last mod confirmed, None while one is not."""
 
     first: float
     last: float | None
@@ -54,7 +55,7 @@ class Install(NamedTuple):
 
 
 def install(changes: Sequence[Change]) -> Install | None:
-    """Return the times of the install that made ``changes``; None without changes."""
+    """Return the times of the install that consists of ``changes``; None without changes."""
     if not changes:
         return None
     confirmed = [change.confirmed for change in changes]
@@ -64,7 +65,10 @@ def install(changes: Sequence[Change]) -> Install | None:
 
 @dataclass(frozen=True)
 class Dead:
-    """Rules that use cut cables: groups with lost next hops, and pins to these groups."""
+    """Rules that send to a cut cable.
+
+    ``groups``: lost next hops of each group that uses any, by (switch, group id). ``pins``: pins that lead to such
+    groups."""
 
     groups: Mapping[tuple[Dpid, int], frozenset[PortNo]]
     pins: frozenset[tuple[Dpid, FlowId]]
@@ -98,14 +102,14 @@ class Dead:
 
 
 class Removal(NamedTuple):
-    """Times at which the last group-mod that removed lost next hops was sent and confirmed."""
+    """Times at which the last group-mod of a repair was sent, and was confirmed."""
 
     sent: float
     confirmed: float
 
 
 def hops_removed(dead: Dead, changes: Iterable[Change]) -> Removal | None:
-    """Return when the last group stopped using lost next hops; None until all its changes are confirmed."""
+    """Return when the last of the dead groups lost its cut next hops; None until all of them have, confirmed."""
     groups = dict(dead.groups)
     removals: list[Removal] = []
     for change in changes:
@@ -118,9 +122,9 @@ def hops_removed(dead: Dead, changes: Iterable[Change]) -> Removal | None:
 
 
 def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
-    """Return the time at which the last pin that led to a lost next hop was confirmed on another path.
+    """Return when the last of the dead pins was confirmed on another path.
 
-    The result is None when there are no such pins, or while one of them has not moved."""
+    The result is None if there are no dead pins, or while one of them has not moved."""
     pins = set(dead.pins)
     at: float | None = None
     for change in changes:
@@ -133,22 +137,22 @@ def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
 
 
 class Repair(NamedTuple):
-    """Times of the repair after a cut."""
+    """Times of the repair after a cut, in seconds."""
 
     seen: float
     """Time at which the controller received the first port-status."""
     sent_s: float
-    """Seconds from ``seen`` until the last group-mod was sent (``hops_removed``)."""
+    """Time from ``seen`` until the last group-mod of the repair was sent."""
     groups_s: float
-    """Seconds from ``seen`` until the last group-mod was confirmed (``hops_removed``)."""
+    """Time from ``seen`` until the last group-mod of the repair was confirmed."""
     routes_s: float | None
-    """Seconds from ``seen`` until the last pin was moved; None when ``moved`` returns None."""
+    """Time from ``seen`` until the last pin was moved; None if no pin had to move, or one has not."""
 
 
 def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: int, from_change: int) -> Repair | None:
-    """Return the repair after the cables ``cuts`` were cut; None while some group still uses a lost next hop.
+    """Return the times of the repair after ``cuts``; None until no group uses a lost next hop any more.
 
-    ``from_port``, ``from_change``: numbers of port-statuses and of changes that were observed before the cut."""
+    ``from_port``, ``from_change``: how many port-statuses and changes had been observed before the cut."""
     ends = {end for cable in cuts for end in cable}
     seen = [status.at for status in observed.ports[from_port:] if status.deleted and (status.dpid, status.port) in ends]
     changes = observed.changes[from_change:]
@@ -169,79 +173,83 @@ SPREADS = ("echo_ms", *REPAIRS)
 
 @dataclass(slots=True)
 class Figures:
-    """Figures of a run in the order of its steps; None for steps that were not completed.
+    """Figures of a run, in the order of its steps; None for a step that failed.
 
-    Times are in seconds unless the name says milliseconds. A change is *confirmed* when the reply to the barrier after
-    it has arrived.
-    """
+    Times are in seconds or, if so named, ms."""
 
     switches: int
     links_expected: int
     links_found: int | None = None
-    """Number of directed links to which some group of the sending switch outputs."""
+    """Number of directed links that some group of the sending switch sends to."""
     build_s: float | None = None
     discovery_s: float | None = None
-    """Time from the last switch's features until all groups hold all next hops of shortest paths, confirmed."""
+    """Time from the last switch's features reply until the groups have all next hops, confirmed."""
     discovery_from_start_s: float | None = None
-    """Time from the start of the controller's process to the end of ``discovery_s``."""
+    """Time from the start of the controller's process to the same moment."""
     links_reported_s: float | None = None
-    """Time from the last switch's features until the API reports all links, and all switches in sync."""
+    """Time from the last switch's features reply until the API reports all links, and all switches in sync."""
     pins: int | None = None
-    """Number of entries of the pinned table that lead to a group."""
+    """Number of pins on all switches together."""
     flows: int | None = None
-    """Number of virtual links of all jobs."""
+    """Number of virtual links (pairs of ranks with traffic) of all jobs."""
     install_s: float | None = None
-    """Time from the first flow-mod or group-mod after all jobs were registered until the last mod is confirmed."""
+    """Time from the first mod after the registration of all jobs until the last mod is confirmed."""
     install_from_call_s: float | None = None
-    """Time from the first call that registers a job to the end of ``install_s``."""
+    """Time from the first call that registers a job to the same moment."""
     install_changes: int | None = None
-    """Number of mods of all kinds that the controller sent for the install."""
+    """Number of mods for the install."""
     idle_cpu_percent: float | None = None
-    """User and system time of the controller and its children, in percent of one core."""
+    """CPU time of the controller and its children while only counters and probes are sent, in percent of a core."""
     observer_cpu_percent: float | None = None
-    """User and system time of the process that captures packets, in percent of one core."""
+    """CPU time of the capture in the same period, in percent of a core."""
     false_link_downs: int | None = None
-    """Decreases of the number of links in the API, or group-mods that remove a next hop: the larger number."""
+    """Links reported down although all are up, during planning.
+
+    The larger of two numbers: decreases of the number of links in the API, and group-mods that take away a next hop."""
     quiet_s: float | None = None
-    """Duration of repeated planning, during which false link-downs are counted and echoes are timed."""
+    """Duration of the step that plans again and again, and looks for false link-downs and late echoes."""
     plans: int | None = None
     echo_ms: Spread | None = None
-    """Time until the controller answers an echo request; an additional switch without ports sends one every 10 ms."""
+    """Time until an echo request is answered. A spare switch without ports sends one every 10 ms during planning."""
     silent_loss_detect_s: float | None = None
-    """Time from dropping LLDP in one direction of three cables until switches confirm that no group uses them."""
+    """Time from dropping LLDP in one direction of three cables until no group uses these links, confirmed."""
     silent_loss_return_s: float | None = None
-    """Time from removing the rules that drop LLDP until groups use all next hops again."""
+    """Time from passing LLDP again until the groups use these links again, confirmed."""
     reconnect_resync_s: float | None = None
     """Time from making all switches reconnect until the API reports all links, and all switches in sync."""
     reconnect_rules_rewritten: int | None = None
     restart_s: float | None = None
     """Time from the start after a SIGKILL until the API reports all links, and all switches in sync."""
     rules_rewritten_on_restart: int | None = None
-    """Mods of all kinds from the start until ``--settled-s`` after the end of adoption."""
+    """Number of mods from this start until ``--settled-s`` after the controller has adopted the rules that it found."""
     switches_changed_on_restart: int | None = None
-    """Number of switches whose dumped flows or groups before and after the restart differ."""
+    """Number of switches whose flows or groups differ from those before the restart."""
     cuts: int | None = None
     repair_ms: Spread | None = None
-    """Time from a cut's first port-status until all switches with another path confirm groups without lost hops."""
-    controller_repair_ms: Spread | None = None
-    """Time from the first port-status of a cut until the controller sends the last group-mod of the repair."""
-    reconfigured_ms: Spread | None = None
-    """Time from the first port-status of a cut until ovs-vsctl returns.
+    """Time from the first port-status of a cut until no group uses a lost next hop, confirmed.
 
-    Open vSwitch reads no message while it examines its bridges."""
+    Only switches with another shortest path count."""
+    controller_repair_ms: Spread | None = None
+    """Time from the first port-status of a cut until the last group-mod of the repair is sent."""
+    reconfigured_ms: Spread | None = None
+    """Time from the first port-status of a cut until ovs-vsctl, which makes the cut, returns.
+
+    While Open vSwitch reconfigures its bridges, it reads no OpenFlow messages."""
     repair_routes_ms: Spread | None = None
-    """Time from the first port-status of a cut until each pin whose path was cut is confirmed on another path."""
+    """Time from the first port-status of a cut until each pin that used the cable is confirmed on another path."""
     routes_repaired: int | None = None
-    """Number of cuts that interrupted the path of a pin."""
+    """Number of cuts after which at least one pin had to move, and all of them did."""
     replug_s: float | None = None
-    """Time from plugging in all cut cables at once until all next hops are used again."""
+    """Time from plugging in all cut cables at once until the groups have all next hops again, confirmed."""
     rss_mb: float | None = None
-    """Resident memory of all processes of the controller, the largest of samples after idling, planning and repairs."""
+    """Resident memory of all processes of the controller in MB: the largest of three samples.
+
+    They are taken after the steps "idle", "planning" and "repairs"."""
     rss_peak_mb: float | None = None
-    """Sum of the peak resident memory of each process."""
+    """Sum of the peak resident memory of the processes in MB."""
     processes: int | None = None
     errors: int | None = None
-    """Number of OpenFlow errors that switches sent."""
+    """Number of OpenFlow errors from switches."""
     packets_lost: int | None = None
     """Number of packets that the capture could not record."""
     repairs: list[dict[str, float | None]] = field(default_factory=list)
@@ -249,12 +257,11 @@ class Figures:
     problems: list[str] = field(default_factory=list)
 
     def data(self) -> dict[str, Any]:
-        """Return the figures for JSON."""
         return asdict(self)
 
 
 def rows(found: Figures) -> Iterator[tuple[str, float | None]]:
-    """Yield every figure and every percentile by name."""
+    """Yield each figure by name, and in place of a ``Spread`` its percentiles."""
     for name, value in found.data().items():
         if name in SPREADS:
             for part in ("p50", "p99", "max"):
@@ -277,6 +284,4 @@ TARGETS = {
     "controller_repair_ms p99": 100,
     "rss_mb": 300,
 }
-"""Largest allowed value by name of the row, for 64 leaves and 32 spines on two cores.
-
-The values of a smaller fabric should be well below these limits."""
+"""Limit of each figure for 64 leaves and 32 spines on two cores. A smaller fabric should stay well below."""

@@ -1,8 +1,7 @@
-"""Rules that the controller sent and the switches confirmed, rebuilt from the messages.
+"""Flows and groups of each switch, and every change of them, rebuilt from captured messages (``capture``).
 
-The input is the messages that ``capture`` records. The results are the flows and groups that each switch has, and every
-change. A change has the time at which it was sent and the time at which the barrier after it was answered. ``Observed``
-also has when switches connected, lost ports and sent their rules. Times are monotonic seconds.
+Each change has the time at which it was sent, and the time at which the barrier after it was answered. ``Observed``
+also records when switches connected, lost ports and sent their rules. Times are monotonic seconds.
 """
 
 import struct
@@ -28,7 +27,7 @@ from controller.fabric.topology import Dpid, PortNo
 from controller.tables.rules import Table
 
 READ_BACK = (Multipart.FLOW, Multipart.GROUP_DESC)
-"""Multipart bodies that a controller reads to know the rules of a switch."""
+"""Requests with which a controller reads all rules of a switch."""
 _ALL_GROUPS = 0xFFFF_FFFC
 
 
@@ -42,25 +41,25 @@ class FlowId(NamedTuple):
 
 @dataclass(slots=True)
 class Change:
-    """Flow-mod, group-mod or meter-mod."""
+    """Flow-mod, group-mod or meter-mod (``what`` is None for a meter-mod)."""
 
     dpid: Dpid
     sent: float
     what: FlowChange | GroupChange | None
     before: FlowChange | GroupChange | None = None
-    """Entry before the change; None if there was none."""
+    """Flow or group as it was before the change; None if there was none."""
     confirmed: float | None = None
-    """Time at which the barrier after the change was answered; None until then."""
+    """Time of the reply to the barrier after the change; None until then."""
 
 
 @dataclass(slots=True)
 class SwitchState:
-    """State of one switch, rebuilt from its messages."""
+    """Rules of a switch as far as the messages tell."""
 
     flows: dict[FlowId, FlowChange] = field(default_factory=dict)
     groups: dict[int, GroupChange] = field(default_factory=dict)
     in_doubt: set[int] = field(default_factory=set)
-    """Groups whose latest change was unconfirmed when its connection ended."""
+    """Ids of groups whose last change may not have arrived, because the connection ended before it was confirmed."""
     open: list[Change] = field(default_factory=list)
     barriers: dict[int, list[Change]] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
@@ -68,7 +67,7 @@ class SwitchState:
     connected: float | None = None
 
     def uses(self, switch_of_address: Mapping[int, Dpid]) -> Iterator[tuple[Dpid, int, GroupChange]]:
-        """Yield (destination, group id, group) of every group that flows lead to, and of its fallback groups."""
+        """Yield (destination, group id, group) for each group that a flow leads to, also through another group."""
         found = set()
         for flow in self.flows.values():
             leads_to = switch_of_address.get(flow.ipv4_dst) if flow.ipv4_dst is not None else None
@@ -89,7 +88,7 @@ class PortStatus(NamedTuple):
 
 
 class Observed:
-    """Observed states of the switches in ``dpids``; messages of other switches are ignored."""
+    """Rebuilt state of the switches in ``dpids``; messages of other switches are ignored."""
 
     def __init__(self, dpids: tuple[Dpid, ...]) -> None:
         self.switches: dict[Dpid, SwitchState] = {dpid: SwitchState() for dpid in dpids}
@@ -97,7 +96,7 @@ class Observed:
         self.ports: list[PortStatus] = []
         self.errors: list[tuple[float, Dpid, int, int]] = []
         self.last_confirmed = 0.0
-        """Time at which the latest barrier after any change was answered."""
+        """Time of the latest barrier reply that confirmed a change."""
 
     def message(self, at: float, dpid: Dpid, data: bytes) -> None:
         switch = self.switches.get(dpid)
@@ -132,7 +131,7 @@ class Observed:
                 switch.read_at[body] = at
 
     def _connected(self, at: float, switch: SwitchState) -> None:
-        """Begin a new connection; the open requests of the old one are lost."""
+        """Begin a new connection; requests of the old one without a reply are lost."""
         switch.connected = at
         lost = [*switch.open, *chain.from_iterable(switch.barriers.values())]
         switch.in_doubt |= {change.what.group_id for change in lost if isinstance(change.what, GroupChange)}
@@ -167,7 +166,7 @@ class Observed:
     # ---- for figures
 
     def pins(self) -> int:
-        """Return the number of entries of the pinned table that lead to a group."""
+        """Return the number of flows in the pinned table that lead to a group."""
         return sum(
             flow.table == Table.PINNED and bool(flow.groups)
             for switch in self.switches.values()
@@ -175,17 +174,17 @@ class Observed:
         )
 
     def last_connected(self) -> float | None:
-        """Return the time at which the last switch sent its features; None while some switch has not sent them."""
+        """Return when the last switch sent its features reply; None until all have."""
         times = [switch.connected for switch in self.switches.values()]
         return max(time for time in times if time is not None) if None not in times else None
 
     def read_back(self, since: float) -> float | None:
-        """Return when the last switch had sent all flows and groups after ``since``; None while some have not."""
+        """Return when the last switch had sent all flows and groups; None unless all did so at ``since`` or later."""
         read_at = [switch.read_at.get(body, 0.0) for switch in self.switches.values() for body in READ_BACK]
         return max(read_at) if min(read_at) >= since else None
 
     def ports_towards(self, switch_of_address: Mapping[int, Dpid]) -> dict[tuple[Dpid, Dpid], set[PortNo]]:
-        """Return the ports that packets may leave by, for each (switch, destination)."""
+        """Return the output ports of all rules for a destination, by (switch, destination)."""
         found: dict[tuple[Dpid, Dpid], set[PortNo]] = defaultdict(set)
         for dpid, switch in self.switches.items():
             for destination, _, group in switch.uses(switch_of_address):

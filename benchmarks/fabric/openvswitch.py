@@ -1,8 +1,8 @@
-"""Fabric on Open vSwitch: bridges and patch cables, made in few transactions and always removed again.
+"""Fabric of Open vSwitch bridges and patch cables, whose cables can be cut and plugged in again.
 
-The input is a blueprint. The result is a running fabric whose cables can be cut and plugged in. A patch port is up even
-if its peer does not exist, so the hosts' ports are patch ports without a peer. Every bridge is marked with the id and
-start time of the process that made it. A later run therefore removes the bridges of a killed run and no others.
+It is made in few transactions, and always removed. Hosts' ports are patch ports without a peer, which are up too. Every
+bridge is marked with the id and start time of the process that made it. A later run can therefore remove the bridges of
+a killed run, and no others.
 """
 
 import json
@@ -25,9 +25,9 @@ from signalbox.errors import SignalboxError
 
 MARK = "signalbox-bench"
 MAX_BACKOFF_MS = 1000
-"""Longest wait of a switch before it tries to connect again, as docs/how-to/install.md recommends."""
+"""Longest time between two attempts of a switch to connect; docs/how-to/install.md recommends this value."""
 PORTS_AT_ONCE = 2000
-"""Number of ports per transaction; the length of a command line is limited (execve(2))."""
+"""Number of ports per transaction. The length of a command line is limited (execve(2))."""
 DEADLINE_S = 300.0
 CONNECT_S = 60.0
 FOREIGN_COOKIE = 0xBAD
@@ -39,12 +39,12 @@ def rundir() -> Path:
 
 
 def command(*argv: str) -> str:
-    """Run a command and return its output. Raises ``LabError`` with its error message."""
+    """Return the output of a command. Raises ``LabError`` with its error message."""
     return run(*argv, deadline_s=DEADLINE_S)
 
 
 def check() -> None:
-    """Raise ``SignalboxError`` with instructions when bridges cannot be made here."""
+    """Raise ``SignalboxError`` with instructions unless bridges can be made here."""
     if os.geteuid():
         raise SignalboxError("the fabric benchmark needs root: it makes Open vSwitch bridges")
     command("ovs-vsctl", "--version")
@@ -64,7 +64,7 @@ def version() -> str:
 
 
 def free_tag() -> str:
-    """Return three characters with which no name of a bridge or interface of this machine begins."""
+    """Return three characters with which the name of no bridge or interface begins."""
     taken = {name[:3] for name in (*command("ovs-vsctl", "list-br").split(), *os.listdir("/sys/class/net"))}
     start = os.getpid() % 1296
     for first, second in islice(product(digits + ascii_lowercase, repeat=2), start, None):
@@ -81,9 +81,9 @@ class Rules(NamedTuple):
 
 
 class Bridges:
-    """Open vSwitch bridges of the switches in ``blueprint``; ``build`` makes them.
+    """Open vSwitch bridges for the switches of a blueprint, made by ``build``.
 
-    ``controllers``: addresses at which every bridge connects to a controller, as HOST:PORT."""
+    ``controllers``: addresses, as HOST:PORT, to which every bridge connects."""
 
     def __init__(self, blueprint: Blueprint, controllers: Sequence[str]) -> None:
         self.blueprint = blueprint
@@ -91,9 +91,9 @@ class Bridges:
         self._peer = {end: other for a, b in blueprint.cables for end, other in ((a, b), (b, a))}
 
     def build(self) -> Iterator[int]:
-        """Make everything, and yield the number of finished ports from time to time.
+        """Make bridges and ports, and then set the controllers. Yields the number of ports made so far.
 
-        Controllers are set last, so that no switch tries to connect while ports are being made."""
+        No switch tries to connect while ports are still being made."""
         made: list[str] = []
         for dpid in self.blueprint.dpids:
             made += self._add_bridge(dpid)
@@ -116,7 +116,7 @@ class Bridges:
             _transaction(word for setting in settings for word in ("--", "set", "Controller", setting, limit))
 
     def _check_made(self, ends: Iterable[PortRef]) -> None:
-        """Raise ``SignalboxError`` for ports that could not be made; ovs-vsctl only prints a warning."""
+        """Raise ``SignalboxError`` if a port is missing, because ovs-vsctl only prints a warning then."""
         found = json.loads(command("ovs-vsctl", "--format=json", "--columns=name,ofport", "list", "Interface"))
         made = dict(found["data"])
         failed = [self.blueprint.interface(end) for end in ends if made.get(self.blueprint.interface(end)) != end.port]
@@ -125,9 +125,9 @@ class Bridges:
             raise SignalboxError(f"{message} (a second ovs-vswitchd on this machine cannot have a userspace datapath)")
 
     def cut(self, cables: Iterable[Cable]) -> None:
-        """Cut cables by deleting both ends at once.
+        """Cut cables by deleting the ports at both ends in one transaction.
 
-        Open vSwitch reports nothing for the peer of a patch port that is deleted alone."""
+        If one of two patch ports is deleted, Open vSwitch reports nothing for the other."""
         _transaction(
             word
             for cable in cables
@@ -139,7 +139,9 @@ class Bridges:
         _transaction(word for cable in cables for end in cable for word in self._add_port(end))
 
     def drop_lldp(self, ends: Iterable[PortRef]) -> None:
-        """Drop LLDP that arrives at these ports, by a foreign rule of the highest priority."""
+        """Drop the LLDP packets that arrive at these ports.
+
+        The rule is not the controller's, and has the highest priority."""
         for end in ends:
             rule = f"cookie={FOREIGN_COOKIE:#x},priority=65535,in_port={end.port},dl_type=0x88cc,actions=drop"
             command("ovs-ofctl", "-O", "OpenFlow13", "add-flow", self.blueprint.bridge(end.dpid), rule)
@@ -160,7 +162,7 @@ class Bridges:
                     raise SignalboxError(f"bridge/reconnect: {answer['error']}")
 
     def rules(self, dpid: Dpid) -> Rules:
-        """Return the rules of a switch without counters and ages."""
+        """Return the flows and groups of a switch, without counters and ages."""
         bridge = self.blueprint.bridge(dpid)
         flows = command("ovs-ofctl", "-O", "OpenFlow13", "--no-names", "--no-stats", "dump-flows", bridge)
         groups = command("ovs-ofctl", "-O", "OpenFlow13", "--no-names", "dump-groups", bridge)
@@ -186,8 +188,7 @@ class Bridges:
 class _Greeter:
     """Temporary server at a controller's address, to which every switch connects once.
 
-    Open vSwitch 3.1 ignores ``max_backoff`` of a controller that it has never reached, and would wait up to 8 s between
-    attempts."""
+    Open vSwitch 3.1 ignores ``max_backoff`` until it has reached a controller, and waits up to 8 s between attempts."""
 
     def __init__(self, address: str) -> None:
         self._stack = ExitStack()
@@ -201,7 +202,6 @@ class _Greeter:
         self._stack.close()
 
     def greet(self, count: int) -> None:
-        """Wait until ``count`` switches have sent a hello."""
         for _ in range(count):
             switch, _address = self._server.accept()
             self._stack.enter_context(switch)
@@ -212,9 +212,9 @@ class _Greeter:
 
 @contextmanager
 def bridges(blueprint: Blueprint, controller: str) -> Iterator[Bridges]:
-    """Yield the bridges, which ``build`` makes, and remove them at the end.
+    """Yield bridges that are not made yet (see ``build``), and remove them at the end.
 
-    ``controller``: address at which the controller will listen, as HOST:PORT."""
+    ``controller``: address, as HOST:PORT, at which the controller will listen."""
     try:
         yield Bridges(blueprint, [controller])
     finally:
@@ -235,7 +235,7 @@ def remove(names: Sequence[str]) -> None:
 
 
 def _owner(pid: int) -> str:
-    """Return the id and start time of a process, which no later process shares (proc(5), field 22 of ``stat``)."""
+    """Return the id and start time of a process (proc(5), field 22 of ``stat``). No later process has both."""
     started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return f"{pid}-{started}"
 

@@ -1,7 +1,6 @@
-"""Run of the benchmark: the fabric, its controller, the capture, and methods that wait for conditions.
+"""Run of the benchmark ``fabric``: the bridges, the controller, the capture, and methods that wait for conditions.
 
-The input is a blueprint, jobs and settings. The result is a ``Run``, on which the steps work. The fabric is removed
-even after an error.
+``running`` yields a ``Run``, on which the steps work. The fabric is removed even after an error.
 """
 
 import os
@@ -27,28 +26,28 @@ from signalbox.jobs.spec import JobSpec
 
 POLL_S = 0.05
 DEADLINE_S = 180.0
-"""Seconds after which a condition counts as not reached."""
+"""Seconds after which a step fails whose condition does not hold."""
 
 
 class StepFailed(SignalboxError):
-    """A condition was not reached in time."""
+    """Condition of a step that did not hold in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     quiet_s: float = 120.0
-    """Seconds to look for false link-downs while plans are being solved."""
+    """Seconds for which plans are requested, while false link-downs are counted."""
     idle_s: float = 60.0
-    """Seconds to measure CPU time."""
+    """Seconds for which CPU time is measured."""
     settled_s: float = 25.0
-    """Seconds after a restart for which rules must not change."""
+    """Seconds for which rules must not change after a restart."""
     cuts: int = 100
     """Largest number of cables to cut."""
     seed: int = 1
 
 
 class Run:
-    """State that the steps share. ``tell``: function that shows the current step."""
+    """State that the steps share. ``tell``: function that shows the name of the current step."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class Run:
         return Client(self.controller.address)
 
     def observe(self) -> None:
-        """Start the capture; return once it has begun."""
+        """Start the capture, and return once it captures."""
         self._recorder = Recorder.start(self._file, self.controller.openflow_port)
 
     def read(self) -> None:
@@ -97,9 +96,9 @@ class Run:
             self._recorder = None
 
     def wait(self, done: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S, poll_s: float = POLL_S) -> None:
-        """Process captured messages every ``poll_s`` until ``done`` returns True.
+        """Wait until ``done`` returns True, reading captured messages every ``poll_s``.
 
-        Raises ``StepFailed`` after ``deadline_s``."""
+        Raises ``StepFailed`` after ``deadline_s``. ``what``: what is awaited, for the message."""
         ends = time.monotonic() + deadline_s
         while True:
             self.read()
@@ -111,7 +110,7 @@ class Run:
             time.sleep(poll_s)
 
     def wait_quiet(self, quiet_s: float, what: str) -> None:
-        """Wait until there was no change for ``quiet_s`` and all changes are confirmed."""
+        """Wait until all changes are confirmed, and no new one was sent for ``quiet_s``."""
         state = {"changes": len(self.observed.changes), "since": time.monotonic()}
 
         def quiet() -> bool:
@@ -142,7 +141,7 @@ class Run:
             raise StepFailed(f"{error}: {said}") from None
 
     def missing(self) -> dict[tuple[Dpid, Dpid], list[PortNo]]:
-        """Return the ports on shortest paths that no rule uses, for each (switch, destination) that has some."""
+        """Return the next hops that no rule uses, by (switch, destination); only keys that lack some."""
         return missing_hops(self.observed, self.hops, self.blueprint.switch_of_address)
 
     def wait_complete(self, what: str) -> None:
@@ -162,9 +161,9 @@ def running(
     folder: Path,
     tell: Callable[[str], None],
 ) -> Iterator[Run]:
-    """Build the fabric, start the capture and yield the run; remove the fabric afterwards.
+    """Build the fabric, start the capture, and yield the run; the steps start the controller.
 
-    The steps start the controller."""
+    Removes the fabric at the end."""
     inventory = folder / "inventory.toml"
     inventory.write_text(blueprint.inventory())
     controller = ControllerProcess(folder, settings=blueprint.settings(inventory))
@@ -184,7 +183,6 @@ def running(
 
 
 def machine() -> dict[str, str | int]:
-    """Return the hardware and software on which the figures depend."""
     return {
         "cores": os.cpu_count() or 0,
         "python": platform.python_version(),

@@ -1,7 +1,6 @@
-"""Steps of a run, in order.
+"""Steps of a run, in the order of ``STEPS``.
 
-A step works on a ``Run`` and sets fields of the run's ``figures``. It raises ``StepFailed`` when a condition is not
-reached in time.
+Each step sets fields of the run's ``figures``. It raises ``StepFailed`` when a condition does not hold in time.
 """
 
 import json
@@ -29,10 +28,10 @@ from signalbox.errors import SignalboxError
 from signalbox.mapping import word_in
 
 QUIET_S = 1.0
-"""Seconds without any change after which a step is complete."""
+"""Seconds without any change of rules after which a step is complete."""
 ECHO_INTERVAL_S = 0.01
 ECHO_SETTLED_S = 1.0
-"""Seconds after which echoes count, because by then the echo switch has its rules."""
+"""Seconds after the spare switch connects, from which on echoes are timed: by then it has its rules."""
 STATUS_S = 0.2
 SILENT_LINKS = 3
 REPAIR_S = 30.0
@@ -43,7 +42,7 @@ MEGA = 1e6
 
 
 def measure(run: Run) -> None:
-    """Run all steps in order; a failed step does not stop the run."""
+    """Run all steps in order, and record those that failed."""
     for name, step in STEPS.items():
         run.tell(name)
         try:
@@ -57,7 +56,7 @@ def measure(run: Run) -> None:
 
 
 def discovery(run: Run) -> None:
-    """Measure the time from an empty fabric until every switch uses every link."""
+    """Measure the time from bare switches until their groups use every link."""
     started = run.controller.start()
     with run.client() as client:
         run.wait_settled(client, "all links")
@@ -115,7 +114,7 @@ def idle(run: Run) -> None:
 
 
 def planning(run: Run) -> None:
-    """Plan again and again; count links reported down, and time the answers to echo requests."""
+    """Request plans again and again; meanwhile count links reported down, and time the answers to echo requests."""
     run.read()
     known = len(run.observed.changes)
     plans: list[float] = []
@@ -140,10 +139,10 @@ def planning(run: Run) -> None:
 
 @contextmanager
 def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
-    """Run an additional switch that sends echo requests; yield a list that is filled when the block ends.
+    """Run a spare switch that sends echo requests. Yields a list that is filled after the block.
 
-    An entry is (monotonic seconds of the request, seconds until the answer). Raises ``StepFailed`` when the controller
-    ended the switch's connection."""
+    An entry is (monotonic seconds of a request, seconds until its answer). Raises ``StepFailed`` if the controller
+    ended the connection."""
     spare_dpid = max(run.blueprint.dpids) + 1
     words = (str(run.controller.openflow_port), str(spare_dpid), str(ECHO_INTERVAL_S))
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -160,7 +159,7 @@ def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
 
 
 def _dropped_links(run: Run, client: Client, until: float) -> int:
-    """Return the sum of all decreases of the number of links in the API until ``until``."""
+    """Return the sum of all decreases of the API's number of links until the time ``until``."""
     drops, links = 0, run.figures.links_expected
     while time.monotonic() < until:
         now = client.get_status().links
@@ -179,7 +178,7 @@ def _plan_until(run: Run, until: float, plans: list[float]) -> None:
 
 
 def silent_loss(run: Run) -> None:
-    """Drop probes on a few links, in one direction, while their ports are up."""
+    """Drop the probes of a few links in one direction, and measure how soon rules leave and use these links again."""
     cuts = list(islice(run.blueprint.draw_cuts(run.settings.seed + 1), SILENT_LINKS))
     if not cuts:
         raise StepFailed("there is no cable to cut: the loss of any cable lengthens a path")
@@ -211,7 +210,7 @@ def silent_loss(run: Run) -> None:
 
 
 def reconnect(run: Run) -> None:
-    """Disconnect all switches from the controller at once."""
+    """Make all switches reconnect at once, and measure how soon they are in sync."""
     run.read()
     known = len(run.observed.changes)
     since = time.monotonic()
@@ -223,7 +222,7 @@ def reconnect(run: Run) -> None:
 
 
 def restart(run: Run) -> None:
-    """Kill the controller and start it again."""
+    """Kill the controller and start it again; measure how soon all is in sync, and which rules were changed."""
     before = _rules(run)
     wrong = [run.blueprint.bridge(dpid) for dpid, (_, groups) in before.items() if not _agrees(run, dpid, groups)]
     if wrong:
@@ -242,7 +241,7 @@ def restart(run: Run) -> None:
 
 
 def _rules(run: Run) -> dict[Dpid, Rules]:
-    """Return the rules of all switches, read while none of them changed."""
+    """Return the rules of all switches as they are at one moment. Reading is repeated while rules change."""
     found: dict[Dpid, Rules] = {}
 
     def asked() -> bool:
@@ -256,7 +255,7 @@ def _rules(run: Run) -> dict[Dpid, Rules]:
 
 
 def repairs(run: Run) -> None:
-    """Cut cables one after the other, and plug all of them in again at the end."""
+    """Cut cables one after the other, timing each repair, and plug all in again at the end."""
     cut: list[Cable] = []
     repairs = run.figures.repairs
     try:
@@ -284,7 +283,7 @@ def repairs(run: Run) -> None:
 
 
 def _repair(run: Run, cut: Cut) -> dict[str, float | None]:
-    """Cut one cable, and return the milliseconds of each figure in ``REPAIRS``; see ``Figures``."""
+    """Cut a cable, and return each figure of ``REPAIRS`` in milliseconds."""
     run.read()
     dead = Dead.of(run.observed, lost_hops(cut.before, cut.after), run.blueprint.switch_of_address)
     ports, changes = len(run.observed.ports), len(run.observed.changes)
@@ -315,7 +314,9 @@ def _repair(run: Run, cut: Cut) -> dict[str, float | None]:
 
 
 def _resynced(run: Run, since: float) -> float:
-    """Return when every switch was read back on a new connection and the controller reported all in sync."""
+    """Return the time at which all switches were in sync after ``since``.
+
+    By then the controller has read the rules of every switch on a new connection, and reports all switches in sync."""
     with run.client() as client:
         run.wait(lambda: run.observed.read_back(since) is not None, "all switches to be read back")
         run.wait_settled(client, "all switches in sync")
@@ -324,7 +325,9 @@ def _resynced(run: Run, since: float) -> float:
 
 
 def _wait_pinned(run: Run) -> None:
-    """Wait until every job is pinned and no rule changes. Raises ``StepFailed`` with the jobs that are not pinned."""
+    """Wait until every job is pinned and rules have settled.
+
+    Raises ``StepFailed``, naming the jobs that are not pinned."""
     waiting: list[str] = []
     with run.client() as client:
 
@@ -355,7 +358,7 @@ def _memory(run: Run) -> None:
 
 
 def _read_doubtful(run: Run) -> None:
-    """Ask the switches for the groups ``in_doubt``: the capture cannot know whether their latest change arrived."""
+    """Replace the observed groups ``in_doubt`` by those that the switches have."""
     for dpid, switch in run.observed.switches.items():
         held = _groups(run.switches.rules(dpid).groups) if switch.in_doubt else {}
         for group_id in switch.in_doubt:
@@ -374,7 +377,7 @@ def _groups(lines: Iterable[str]) -> dict[int, GroupChange]:
 
 
 def _agrees(run: Run, dpid: Dpid, groups: frozenset[str]) -> bool:
-    """Return whether the switch has exactly the observed groups, apart from groups ``in_doubt``."""
+    """Return whether the capture has seen all groups of the switch as they are, apart from those ``in_doubt``."""
     held = {group_id: group.ports for group_id, group in _groups(groups).items()}
     switch = run.observed.switches[dpid]
     seen = {group_id: group.ports for group_id, group in switch.groups.items()}
