@@ -1,5 +1,3 @@
-"""Settings of all tests."""
-
 import gc
 import logging
 import signal
@@ -75,7 +73,6 @@ def _what_is_imported_is_no_garbage() -> None:
 
 @pytest.fixture
 def logging_as_before() -> Iterator[None]:
-    """Restore the logging of the process after a test that configures it."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     levels = {name: logging.getLogger(name).level for name in logs.QUIET_LOGGERS}

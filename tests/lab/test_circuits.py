@@ -61,9 +61,9 @@ def running(lab_prefix: str, tmp_path: Path) -> Iterator[Fabric]:
 
 
 def job(job_id: str, servers: Sequence[int]) -> dict[str, Any]:
-    """Return one of two jobs; the first has only rings.
+    """Return the job ``first``, an all-reduce, or any other job, which offers two parallelizations.
 
-    The second may train data-parallel, or with an all-to-all and a smaller all-reduce, which is better here."""
+    The planner chooses the second one, ``hybrid``: on these servers it takes less time than ``data``."""
     group = [{"name": "all", "ranks": list(range(len(servers)))}]
 
     def sends(algorithm: str, size: int, phase: int) -> dict[str, Any]:
@@ -210,8 +210,8 @@ def lost(streams: Mapping[Pair, Stream]) -> int:
 
 
 def excused(before: AllDrops, lab: Lab) -> int:
-    """Return the number of packets that full queues have dropped.
+    """Return the number of packets that full queues have dropped since ``before``.
 
-    As many probes may be lost, because Open vSwitch drops a probe uncounted with a packet of data."""
+    Up to this number of probes may be missing: a queue that drops a packet may drop a probe as well, uncounted."""
     drops = drops_since(before, all_drops(lab))
     return drops.data + drops.probes + drops.late

@@ -45,7 +45,7 @@ INTERVAL_S = 0.5
 SETTLE_BYTES = 1_250_000
 """Bytes that both uplinks together send in one second when they are full."""
 MEASURED_BYTES = 4_400_000
-"""Bytes that full uplinks send in 2.5 seconds and in two more intervals of iperf3, before and after them."""
+"""Bytes that both full uplinks send in 3.5 s: 2.5 s that count, and an interval of iperf3 before and after them."""
 IPERF_PORT, SECOND_PORT = 5201, 9000
 MPTCPIZE = ["mptcpize", "run"]
 

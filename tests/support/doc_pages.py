@@ -28,8 +28,6 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """Markdown file."""
-
     path: Path
 
     @cached_property

@@ -1,5 +1,3 @@
-"""Valid and invalid configuration files."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""Histograms of durations."""
-
 from __future__ import annotations
 
 from hypothesis import given

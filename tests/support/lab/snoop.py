@@ -10,8 +10,6 @@ from mininet_topos.lab.lab import Lab
 
 
 class Snoop:
-    """Counter of the changes that the switches themselves receive from controllers."""
-
     def __init__(self, lab: Lab, folder: Path) -> None:
         self._files = {lab.bridge(switch.name): folder / f"{lab.bridge(switch.name)}.snoop" for switch in lab.switches}
         self._stack = ExitStack()

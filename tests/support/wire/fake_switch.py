@@ -40,7 +40,6 @@ class FakeSwitch:
         self._buffer = b""
 
     def connect(self, ports: int = 1) -> Self:
-        """Carry out the whole handshake."""
         self.send(HELLO, b"")
         asked = self.expect(FEATURES_REQUEST)
         self.send(FEATURES_REPLY, struct.pack("!QIBB2xII", self.dpid, 0, 254, 0, 0x4F, 0), asked.xid)

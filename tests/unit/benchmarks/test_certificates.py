@@ -1,6 +1,6 @@
 """Certificates of random instances and their changed copies, and the command ``certificates``.
 
-The controller's checker and ``implied``, which decides independently whether the claims follow, agree."""
+The controller's checker agrees with ``implied``, which decides by itself whether a certificate proves its claims."""
 
 import random
 from fractions import Fraction

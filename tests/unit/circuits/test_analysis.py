@@ -87,9 +87,9 @@ def test_a_server_without_a_host_fails_with_all_that_it_sends_and_receives(fabri
 
 
 def test_servers_are_interchangeable_by_their_circuits_whatever_their_neighbours_send_by_these_ports() -> None:
-    """Servers 2 and 3, each on a path from 1 to 4, have equal circuits.
+    """Circuits lead from server 1 over server 2, and over server 3, to ports 2 and 3 of server 4, all at one rate.
 
-    Two circuits of other rates leave server 4 by the ports where these two paths arrive."""
+    Server 4 sends back to server 1 from the same two ports, at two other rates."""
     fabric = rings(4, (1,))
     ends = [((1, 2), (2, 2)), ((1, 3), (3, 2)), ((2, 3), (4, 2)), ((3, 3), (4, 3)), ((4, 2), (1, 2)), ((4, 3), (1, 3))]
     one = next(iter(fabric.links.values()))

@@ -34,8 +34,6 @@ class Answered:
 
 
 class Endless:
-    """Call that does not end."""
-
     def __init__(self) -> None:
         self.is_cancelled = False
 

@@ -514,7 +514,6 @@ class Attempts(FakeFabric):
         return UpdateJobs(tuple(updates))
 
     def take_replies(self) -> None:
-        """Read the replies in the order of the requests."""
         values = {id(reply.future): reply.value for reply in self.replies}
         self.replies.clear()
         for key in [key for key in self.asked if key in values]:

@@ -149,7 +149,7 @@ def test_subflows_keep_their_ports_whatever_order_a_plan_lists_them_in(split: Ot
 
 
 def test_subflows_keep_their_ports_whatever_order_a_repair_lists_them_in(split: OtherOrder) -> None:
-    """The pair of hosts has lost its path."""
+    """The repair is due because a cable on the path of the job ``pair`` is cut."""
     route = split.status.jobs[JobId("pair")].routes[FlowId(*PAIR)]
     assert route
     ((path, _),) = route

@@ -273,7 +273,9 @@ def test_a_job_whose_reports_are_missing_is_not_said_to_be_slower(
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_a_pause_does_not_retract_the_factor(factor: float) -> None:
-    """The bounds of the windows at either end of a pause exclude the announced amount of some pairs only."""
+    """A window of counters in which a pause begins or ends contradicts the announced amounts of some pairs only.
+
+    It must not look as if all other pairs carried what was announced."""
     traffic = {pair: factor * size for pair, size in RIGHT.items()}
     for tenths in range(0, 40, 9):
         cluster = Cluster(spec(FOUR), lag_s=0.5, apart_s=0.3, bursts=0.3)

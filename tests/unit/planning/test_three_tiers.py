@@ -149,7 +149,9 @@ def test_three_subflows_reach_what_is_left_of_the_cores(dead: list[int], slowdow
 
 
 def test_two_subflows_share_what_a_core_takes_whole() -> None:
-    """Four flows of a colour use three cores: two subflows of 4/7 share one core, and the other planes carry 8/7."""
+    """Four flows of a colour have three cores in one plane: subflows of 4/7 of two flows share one of these cores.
+
+    Other planes carry the rest of these two flows, at a load of 8/7."""
     ends = permutation(8, random.Random(1), between_pods=True)
     answer = planned(problem_of(fat_tree(8, [15]), flows_of(ends, max_subflows=2)))
     assert answer.max_slowdown == pytest.approx(8 / 7)

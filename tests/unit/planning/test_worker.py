@@ -1,5 +1,3 @@
-"""The planning thread."""
-
 from __future__ import annotations
 
 import queue

@@ -161,10 +161,10 @@ def test_a_way_makes_up_its_offset_with_the_fewest_steps(servers: int, numbers: 
 def test_single_flows_go_other_ways_until_circuits_carry_alike(
     servers: int, steps: tuple[int, ...], alike: int, even: int
 ) -> None:
-    """Each of 12 servers needs 20 hops in the second case, five for each of its four interfaces.
+    """Every server sends to every other one; the values are the hops over the busiest interface.
 
-    In the first case several offsets have two shortest paths. If all servers took the same of them (``alike``), one
-    interface would have six hops."""
+    ``alike``: when all servers take the same one of several shortest paths. ``even``: when servers take different ones.
+    In the second case a server needs 20 hops, which is five for each of its four interfaces."""
 
     def most(ways: Mapping[tuple[int, int], InterfacePath]) -> int:
         carried = Counter[tuple[int, int]]()

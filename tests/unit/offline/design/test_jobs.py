@@ -75,10 +75,10 @@ transfers: [{src: 0, dst: 1, bytes_per_iteration: 100}]
 
 
 def test_a_group_that_is_no_block_sends_as_one_flat_ring(tmp_path: Path, shape: Shape) -> None:
-    """The group has ranks 0, 1 and 6 at the coordinates (0, 0), (1, 0), (2, 1).
+    """The group has ranks 0, 1 and 6 at the coordinates (0, 0), (1, 0) and (2, 1): places in package and node.
 
-    Half of the bytes from 6 to 0 go each way round the package. Bytes from 1 to 6 go one hop forwards. Both pass one of
-    seven links of the node."""
+    From 6 to 0, half of the bytes go each way round the package. From 1 to 6, all go one hop forwards in the package.
+    Either transfer also crosses one of the node's seven links."""
     groups = [{"name": "odd", "ranks": [0, 1, 6]}]
     sends = [{"algorithm": "all_reduce", "groups": ["odd"], "bytes_per_iteration": 3000}]
     (job,) = read(tmp_path, shape, dump({"job_id": "a", "groups": groups, "collectives": sends}))

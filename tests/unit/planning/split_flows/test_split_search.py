@@ -294,7 +294,7 @@ def test_only_a_plan_that_is_cut_says_so_and_depends_on_the_time(
 def test_a_search_that_ends_at_its_own_earlier_limit_is_cut_short(
     crowded: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A part of the time is reserved for the check, so that the time of the whole run is not over."""
+    """The search has to stop before the time of the whole run is over, because the check of its plan takes time."""
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(split_search, "solve", lambda *_: now.__setitem__(0, 1 - 1e-9) or Drafts([]))
