@@ -1,17 +1,19 @@
-"""Real Gloo or Open MPI jobs on the emulated fabric, with ECMP and with planned routes, compared with one flat switch.
+"""Benchmark ``joining``: iteration times of real Gloo or Open MPI jobs with ECMP and with planned routes.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks joining [--library open-mpi] [--seed N]… [--mode M]…
 
-Every seed is a mix of jobs (``mixes``) on the 16 hosts of 4 leaves x 4 spines, with every link at 5 Mbit/s. The modes
-are
+A seed stands for a mix of jobs (``mixes``) that share the 16 hosts of a fabric of 4 leaves and 4 spines. All links have
+5 Mbit/s. Each mix runs in three modes:
 
-- ``flat``: all hosts are on one switch, which shows the speed of library and machine without a fabric;
-- ``ecmp``: flows are hashed; for each of several draws the jobs open new connections;
-- ``planned``: the jobs are announced to the controller when they begin, and report their iterations. Each kind of
-  announcement has a round: right, wrong in several ways, or without the traffic.
+- ``flat``: all hosts are on one switch. The other modes are compared with this one, because it shows the speed of
+  library and machine without a fabric.
+- ``ecmp``: switches hash the flows to paths. The jobs open new connections several times; each time is one draw.
+- ``planned``: the jobs announce themselves to the controller and report their iterations. One round is run for each
+  kind of announcement: right, wrong in one of several ways, or without any traffic (``mixes.Announced``).
 
 The benchmark appends rows to ``rows.jsonl``, so that a long run can be made in parts. From all rows it makes tables and
-``joining.json``.
+``joining.json``. The exit status is 1 when a collective gave a wrong result. The argument ``scenario`` runs one of the
+``scenarios`` instead.
 """
 
 import json
@@ -62,11 +64,11 @@ SETTINGS: Settings = {"planning": {"mode": "ecmp"}}
 @dataclass(frozen=True, slots=True)
 class Sizes:
     draws: int
-    """Number of draws of ECMP's hash."""
+    """Number of draws of ECMP, each with new connections."""
     draw_iterations: int
-    """Smallest number of iterations of each job in a draw."""
+    """Number of iterations that each job must finish in a draw."""
     iterations: int
-    """Smallest number of iterations of each job in all other windows."""
+    """Number of iterations that each job must finish in a window of the other modes."""
 
 
 # ---- windows
@@ -75,9 +77,9 @@ class Sizes:
 def window(
     jobs: RunningJobs, seed: int, mode: str, number: int, at_least: int, meanwhile: Callable[[], None] = lambda: None
 ) -> Iterator[Row]:
-    """Yield a row per job after a window that lasts until each job has begun and finished ``at_least`` iterations.
+    """Wait until each job has begun and finished ``at_least`` iterations from now on, and yield a row per job.
 
-    ``meanwhile``: function that is called repeatedly."""
+    ``meanwhile``: function that is called again and again while waiting."""
     start = time.monotonic()
 
     def done(job: LibraryJob) -> list[Iteration]:
@@ -108,7 +110,9 @@ def window(
 
 
 def hashed(jobs: RunningJobs, seed: int, draws: int, at_least: int) -> Iterator[Row]:
-    """Yield the rows of ECMP's draws: a round each, with new connections and therefore new source ports."""
+    """Yield the rows of ECMP's draws.
+
+    Each draw is a round with new connections, and thus with new source ports to hash."""
     for number in range(draws):
         jobs.begin_round(number)
         jobs.wait_for_iterations(1, number)
@@ -119,7 +123,7 @@ def hashed(jobs: RunningJobs, seed: int, draws: int, at_least: int) -> Iterator[
 def planned(
     jobs: RunningJobs, seed: int, number: int, least: int, client: Client, announced: Announced
 ) -> Iterator[Row]:
-    """Yield the rows of a round under the plan. The window begins ``CYCLES_S`` after the announcement."""
+    """Yield the rows of a planned round. Its window begins ``CYCLES_S`` after the announcement."""
     jobs.begin_round(number)
     wait_for(lambda: all(jobs.logs(job, number) for job in jobs.jobs), "the ranks to connect", WINDOW_S, POLL_S)
     watch = Watch(client, jobs, number, announced is Announced.CONNECTIONS)
@@ -143,7 +147,7 @@ def planned(
 
 
 def flat_rows(seed: int, library: Library, sizes: Sizes, logs: Path) -> Iterator[Row]:
-    """Yield the rows of the jobs on one switch with as many hosts as the fabric."""
+    """Yield the rows of the jobs on one switch that has as many hosts as the fabric."""
     with Lab(LeafSpine(1, 1, HOSTS, MBPS, MBPS, prefix=PREFIX), controller=None) as lab:
         install_static_routes(lab)
         with running(lab, seed, library, logs, 1) as jobs:
@@ -162,7 +166,7 @@ def fabric_rows(
     folder: Path,
     logs: Path,
 ) -> Iterator[Row]:
-    """Yield the rows on the fabric: ECMP's draws, then a planned round per announcement."""
+    """Yield the rows on the fabric: of ECMP's draws, and then of a planned round for each kind of announcement."""
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, MBPS, MBPS, prefix=PREFIX)
     draws = sizes.draws if Mode.ECMP in modes else 0
     logs.mkdir(parents=True)
@@ -179,7 +183,7 @@ def fabric_rows(
 
 @contextmanager
 def kept(file: Path, folder: Path) -> Iterator[None]:
-    """Copy the file to the folder at the end of the block."""
+    """Copy the file to the folder after the block."""
     try:
         yield
     finally:
@@ -188,7 +192,7 @@ def kept(file: Path, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def running(lab: Lab, seed: int, library: Library, folder: Path, rounds: int) -> Iterator[RunningJobs]:
-    """Run the jobs of a seed on a lab's hosts, and stop them at the end."""
+    """Run the jobs of a seed on the lab's hosts while the block runs."""
     jobs = RunningJobs(lab, [job.on(lab.hosts) for job in mix(seed, library, HOSTS)], folder, rounds=rounds)
     try:
         jobs.start()
@@ -245,7 +249,7 @@ def main(
 
 
 def known(library: str) -> Library:
-    """Return the library. Raises ``SignalboxError`` when it is unknown or not installed."""
+    """Return the library of this name. Raises ``SignalboxError`` when it is unknown or not installed."""
     for name in KINDS:
         if name == library:
             if name in missing():
@@ -257,7 +261,7 @@ def known(library: str) -> Library:
 def of_seed(
     seed: int, library: Library, modes: Collection[Mode], sizes: Sizes, sources: Sequence[Announced], out: Path
 ) -> Iterator[Row]:
-    """Yield the rows of a seed. The ranks' logs of its last run are kept in ``out``."""
+    """Yield the rows of a seed. The ranks' logs are kept in ``out``, and replace those of earlier runs."""
     if Mode.FLAT in modes:
         yield from flat_rows(seed, library, sizes, logs_in(out, f"{library}-{seed}-flat"))
     if set(modes) - {Mode.FLAT}:

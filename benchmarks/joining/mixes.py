@@ -1,7 +1,8 @@
-"""Seeded mixes of real jobs that fill the hosts in random order, their announcements, and the rows of their results.
+"""Random mixes of real jobs, the specs with which they are announced, and the evaluation of the measured rows.
 
-The input is a seed and a library. The results are jobs whose hosts are given by number, the same in every mode, and a
-``JobSpec`` of each: right, wrong or without any traffic. ``summary`` evaluates rows as ratios to the flat switch.
+``mix`` makes jobs from a seed and a library. Jobs have their hosts by number, so a mix is the same in every mode.
+``spec_of`` makes the ``JobSpec`` of a job: right, wrong or without any traffic. ``summary`` evaluates rows, as ratios
+to the same job on the flat switch.
 """
 
 import json
@@ -19,7 +20,7 @@ from signalbox.jobs.spec import Algorithm, JobSpec
 
 
 class Mode(StrEnum):
-    """Mode of a run; see ``benchmarks.joining.command``."""
+    """Mode of a run; ``benchmarks.joining.command`` explains the modes."""
 
     FLAT = "flat"
     ECMP = "ecmp"
@@ -27,10 +28,10 @@ class Mode(StrEnum):
 
 
 class Announced(StrEnum):
-    """Announcement of a job.
+    """Kind of announcement.
 
-    ``RIGHT``: the collectives that the job requests from its library. ``REVERSED`` to ``OTHER``: wrong traffic (see
-    ``mixes.spec_of``). ``OBSERVED``: only the hosts. ``CONNECTIONS``: the hosts, and their sockets' connections."""
+    ``RIGHT``: the collectives that the job requests from its library. ``REVERSED`` to ``OTHER``: wrong traffic, see
+    ``spec_of``. ``OBSERVED``: only the hosts. ``CONNECTIONS``: the hosts, and the connections of their sockets."""
 
     RIGHT = "right"
     REVERSED = "reversed"
@@ -43,10 +44,10 @@ class Announced(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Row of a job in a window.
+    """Figures of one job in one window.
 
-    Fields from ``announced`` on are set for planned jobs only. ``right_s``, ``alarm_s`` and ``found_s`` count from the
-    announcement."""
+    Only rows of planned jobs have the fields from ``announced`` on. ``right_s``, ``alarm_s`` and ``found_s`` are
+    seconds after the announcement."""
 
     seed: int
     mode: str
@@ -58,44 +59,43 @@ class Row:
     ranks: int
     iterations: int
     iteration_s: float
-    """Mean duration in seconds of the iterations that lie completely in the window."""
+    """Mean duration, in seconds, of the iterations that begin and end in the window."""
     communication_s: float
     wrong: int
     announced: str = ""
     right_s: float | None = None
-    """Seconds until the worst slowdown became close to the smallest possible one (``watch.RIGHT``) and stayed so."""
+    """Seconds until the routes became right (``watch.RIGHT``) and stayed so until the end; None if they did not."""
     alarm_s: float | None = None
-    """Seconds until the alarm ``demand_differs``."""
+    """Seconds until the alarm ``demand_differs``; None without an alarm."""
     found_s: float | None = None
-    """Seconds until the controller planned exactly the pairs that carry the job's traffic, and continued to do so.
+    """Seconds until the controller planned exactly the pairs that carry traffic, until the end; None if it did not.
 
-    Pairs that carried only the initial broadcast of parameters do not belong to them. The controller plans for such
-    pairs until they have left all windows of counters, 10 to 20 s. ``right_s`` shows whether they cost the job
-    anything."""
+    In the beginning the controller also plans pairs that carried only the initial broadcast of parameters. It drops
+    them 10 to 20 s later, when no window of counters contains the broadcast any more. ``right_s`` shows whether they
+    cost the job anything."""
     slowdown: float | None = None
-    """Slowdown at the end, according to the controller."""
+    """Slowdown at the end, as the controller reports it."""
     own_slowdown: float | None = None
-    """Slowdown of the job's routes, recomputed from the sockets' bytes."""
+    """Slowdown at the end, recomputed from the job's routes and the bytes that the sockets counted."""
     worst_slowdown: float | None = None
-    """Largest ``own_slowdown`` of all jobs."""
     least_slowdown: float | None = None
-    """Smallest worst slowdown over all choices of spines."""
+    """Smallest possible largest slowdown of all jobs, over all choices of spines."""
     proven: bool = False
-    """Whether ``least_slowdown`` is proven."""
+    """Whether ``least_slowdown`` is proven to be the smallest."""
     certificate: str = ""
     source: str = ""
     pairs: int = 0
-    """Number of pairs that carry traffic."""
+    """Number of pairs of hosts that carry traffic of the job."""
     found: int = 0
-    """Number of pairs in the controller's plan that carry traffic."""
+    """Number of them that the controller plans."""
     false: int = 0
-    """Number of pairs in the controller's plan that carry no traffic."""
+    """Number of other pairs that the controller plans."""
     bytes_error: float | None = None
-    """Largest relative error in the bytes per iteration that the controller counts for a pair."""
+    """Largest relative error of the bytes per iteration that the controller has counted for a pair."""
     predicted: float = 0.0
-    """Predicted efficiency; 0 if unknown."""
+    """Efficiency that the controller predicts; 0 if unknown."""
     measured: float = 0.0
-    """Measured efficiency; 0 if unknown."""
+    """Efficiency that the controller has measured; 0 if unknown."""
     withheld: str = ""
     ideal_s: float = 0.0
 
@@ -107,7 +107,7 @@ SHOWN = (
 
 
 def flat_s(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the mean iteration time of each job on the flat switch."""
+    """Return the mean iteration time of each job on the flat switch, in seconds."""
     found: dict[str, list[float]] = {}
     for row in rows:
         if row["mode"] == Mode.FLAT:
@@ -116,7 +116,7 @@ def flat_s(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def hashed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return for each job the mean and the worst iteration time of ECMP's draws, relative to the flat switch."""
+    """Return each job's mean and worst iteration time over ECMP's draws, relative to the flat switch."""
     flat = flat_s(rows)
     drawn: dict[str, list[float]] = {}
     for row in rows:
@@ -134,7 +134,9 @@ def hashed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def planned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a line per job and announcement. ``ratio``: iteration time / (that on the flat switch x slowdown)."""
+    """Return a line for each planned job and announcement.
+
+    ``ratio``: iteration time / (iteration time on the flat switch x slowdown); 1 if the slowdown is exact."""
     flat = flat_s(rows)
     return [
         {
@@ -150,7 +152,7 @@ def planned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def totals(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a line per announcement, with counts, sums and maxima over the jobs of ``planned``."""
+    """Return a line for each kind of announcement, with counts, sums and maxima over the lines of ``planned``."""
     found = []
     for announced in dict.fromkeys(line["announced"] for line in lines):
         mine = [line for line in lines if line["announced"] == announced]
@@ -201,7 +203,7 @@ LEASE_S = 3600.0
 FLOAT_BYTES = 4
 
 FACTORS: Mapping[Announced, float] = {Announced.HALF: 0.5, Announced.DOUBLE: 2.0}
-"""Announced bytes relative to the true bytes, for announcements with wrong bytes."""
+"""Factor from the true bytes to the announced ones, for announcements of wrong bytes."""
 
 ALGORITHMS: Mapping[tuple[str, str], Algorithm] = {
     ("all_reduce", "default"): Algorithm.ALL_REDUCE,
@@ -213,7 +215,7 @@ ALGORITHMS: Mapping[tuple[str, str], Algorithm] = {
     ("all_reduce", "ring"): Algorithm.RING_ALL_REDUCE,
     ("all_reduce", "recursive_doubling"): Algorithm.RECURSIVE_DOUBLING_ALL_REDUCE,
 }
-"""Algorithm that the job requests or that a setting forces, by collective and variant."""
+"""Algorithm by collective and variant. A variant other than "default" is forced by a setting of the library."""
 
 KINDS: Mapping[Library, Sequence[tuple[str, str, int]]] = {
     "gloo": (
@@ -231,12 +233,15 @@ KINDS: Mapping[Library, Sequence[tuple[str, str, int]]] = {
         ("all_to_all", "default", 180_180),
     ),
 }
-"""Collective, variant and number of elements, by library; an iteration takes 1 to 2 s on links of 5 Mbit/s."""
+"""Collectives of the mixes, by library: name, variant, number of elements.
+
+The numbers are such that an iteration takes 1 to 2 s on links of 5 Mbit/s.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MixedJob:
-    """Job of a mix. ``hosts``: indices of the ranks' hosts, in the order of the ranks."""
+    """Job of a mix. ``hosts``: number of the host of each rank."""
 
     job_id: str
     library: Library
@@ -251,7 +256,7 @@ class MixedJob:
 
 
 def mix(seed: int, library: Library, hosts: int) -> tuple[MixedJob, ...]:
-    """Return jobs with random sizes and collectives until no job fits on the free hosts; jobs share no host."""
+    """Return random jobs on disjoint hosts, as many as fit on ``hosts`` hosts."""
     chosen = random.Random(seed)
     free = chosen.sample(range(hosts), hosts)
     jobs: list[MixedJob] = []
@@ -267,14 +272,14 @@ def mix(seed: int, library: Library, hosts: int) -> tuple[MixedJob, ...]:
 
 
 def spec_of(job: LibraryJob, announced: Announced) -> JobSpec:
-    """Return the spec for an announcement.
+    """Return the spec with which a job is announced.
 
-    - ``REVERSED``: the ranks are reversed.
+    - ``REVERSED``: the ranks are announced in reverse order.
     - ``HALF``, ``DOUBLE``: half or twice the bytes are announced.
-    - ``OTHER``: another collective is announced, an all-reduce for a broadcast and a broadcast for all others.
+    - ``OTHER``: another collective is announced: an all-reduce for a broadcast, a broadcast for any other.
     - ``OBSERVED``, ``CONNECTIONS``: only the hosts are announced.
 
-    Several collectives of an iteration become its phases."""
+    If an iteration has several collectives, each becomes a phase."""
     endpoints = {"job_id": job.job_id, "endpoints": job.peers, "lease_s": LEASE_S}
     if announced is Announced.OBSERVED:
         return JobSpec.parse(endpoints)

@@ -1,9 +1,9 @@
-"""Observation of the controller while jobs train, second by second, and its evaluation.
+"""Observation of the controller while jobs train, and its evaluation against the bytes that were really sent.
 
-``Watch`` reports the jobs' iterations and, where requested, their connections, and notes routes and alarms. After the
-round ``judged`` compares the routes and alarms with the bytes that the ranks' sockets have counted. ``slowdowns`` and
-``least_slowdown`` compute slowdowns for these bytes independently of the planner. docs/explanation/planning.md defines
-the slowdown. All links have one rate, and there is no other traffic.
+Every second, ``Watch`` reports the jobs' iterations and, if requested, their connections. It records the routes, and
+the jobs whose traffic differs from their announcement. After the round ``judged`` compares these records with the bytes
+that the ranks' sockets have counted. ``slowdowns`` and ``least_slowdown`` compute slowdowns for these bytes without the
+planner's code, on links of one rate without other traffic. docs/explanation/planning.md defines the slowdown.
 """
 
 import time
@@ -27,15 +27,17 @@ from signalbox.mapping import seconds, word_in
 Pair = tuple[str, str]
 Link = tuple[str, str, str]
 Traffic = Mapping[str, Mapping[int, Mapping[Pair, float]]]
-"""Bytes by job, phase and pair."""
+"""Bytes by job, phase and pair of hosts."""
 
 UNITS = 10_000
-"""Integer units of a link's capacity, in which CP-SAT counts."""
+"""Number of units into which a link's capacity is divided, because CP-SAT computes with integers."""
 SOLVE_S = 20.0
 
 
 def shares(traffic: Traffic) -> Iterator[tuple[str, int, Pair, float]]:
-    """Yield (job, phase, pair, share of a link's capacity), if each phase takes the time that its busiest NIC needs."""
+    """Yield (job, phase, pair, share): the share of a link's capacity that the pair needs in the phase.
+
+    A phase is assumed to take as long as its busiest NIC needs."""
     for job, phases in traffic.items():
         for phase, sent in phases.items():
             nics: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -47,7 +49,7 @@ def shares(traffic: Traffic) -> Iterator[tuple[str, int, Pair, float]]:
 
 
 def links_of(pair: Pair, leaf_of: Mapping[str, str], spine: str) -> Iterator[Link]:
-    """Yield the NICs of a pair and, between leaves, the cables to and from the spine."""
+    """Yield the two NICs of a pair and, if it is between leaves, its links to and from the spine."""
     src, dst = pair
     yield "out", src, ""
     yield "in", dst, ""
@@ -57,7 +59,7 @@ def links_of(pair: Pair, leaf_of: Mapping[str, str], spine: str) -> Iterator[Lin
 
 
 def slowdowns(traffic: Traffic, leaf_of: Mapping[str, str], spine_of: Mapping[Pair, str]) -> dict[str, float]:
-    """Return the slowdown of each job. ``spine_of``: spine of every pair between leaves."""
+    """Return the slowdown of each job. ``spine_of``: spine that each pair between leaves uses."""
     loads: defaultdict[Link, defaultdict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
     for job, phase, pair, share in shares(traffic):
         for link in links_of(pair, leaf_of, spine_of.get(pair, "")):
@@ -73,7 +75,7 @@ def slowdowns(traffic: Traffic, leaf_of: Mapping[str, str], spine_of: Mapping[Pa
 
 
 def least_slowdown(traffic: Traffic, leaf_of: Mapping[str, str], spines: Sequence[str]) -> tuple[float, bool]:
-    """Return the smallest worst slowdown over all choices of spines, and whether it is proven."""
+    """Return the smallest largest slowdown of all jobs over all choices of spines, and whether it is proven."""
     model = cp_model.CpModel()
     worst = model.new_int_var(UNITS, 100 * UNITS, "worst")
     loads: defaultdict[Link, defaultdict[tuple[str, int], list[cp_model.LinearExprT]]] = defaultdict(
@@ -105,16 +107,17 @@ def least_slowdown(traffic: Traffic, leaf_of: Mapping[str, str], spines: Sequenc
 
 EVERY_S = 1.0
 SMALL = 0.02
-"""Share of the busiest pair's bytes up to which a pair carries only headers and control messages."""
+"""Share of the busiest pair's bytes; pairs with at most this share carry only headers and control messages."""
 RIGHT = 1.02
-"""Largest ratio of worst slowdown to smallest possible worst slowdown at which routes count as right."""
+"""Largest slowdown with which routes count as right, relative to the smallest possible one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """State of the jobs at one time.
 
-    ``spines``: spine of each planned pair of a job; "" inside a leaf, None for a hashed pair."""
+    ``spines``: for each job, the spine of each planned pair; "" for a pair inside a leaf, None for a hashed pair.
+    ``differing``: jobs whose counted traffic differs from the announced."""
 
     after_s: float
     spines: Mapping[str, Mapping[Pair, str | None]]
@@ -123,7 +126,7 @@ class Look:
 
 @dataclass(slots=True)
 class Watch:
-    """Observation of one round. ``start``: monotonic seconds. ``connections``: whether jobs report connections."""
+    """Observation of one round. ``connections``: whether to report the jobs' connections."""
 
     client: Client
     jobs: RunningJobs
@@ -135,7 +138,7 @@ class Watch:
     _connected: dict[str, set[Connected]] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Wait for the next second, report new iterations and connections, and note routes and alarms."""
+        """Wait for the next full second; then report iterations and connections, and record routes and differences."""
         time.sleep(EVERY_S - (time.monotonic() - self.start) % EVERY_S)
         for job in self.jobs.jobs:
             done = self.jobs.iterations_of(job, self.number)
@@ -151,7 +154,7 @@ class Watch:
         self.looks.append(Look(round(time.monotonic() - self.start, 1), spines, differing))
 
     def _report_connections(self, job: LibraryJob) -> None:
-        """Report the connections of each host whose connections have changed."""
+        """Report the connections of each host of the job if they have changed."""
         for host in job.hosts:
             ends = read_connections(self.jobs.lab.namespace(host))
             others = set(job.peers) - {host.ip}
@@ -171,7 +174,7 @@ class Watch:
         return found
 
     def since(self, holds: Callable[[Look], bool]) -> float | None:
-        """Return the time from which a condition held until the end; None if it does not hold at the end."""
+        """Return the time from which the condition held until the end; None if it does not hold at the end."""
         found = None
         for look in reversed(self.looks):
             if not holds(look):
@@ -184,7 +187,7 @@ class Watch:
 
 
 def truth(jobs: RunningJobs, number: int) -> dict[str, dict[int, dict[Pair, float]]]:
-    """Return the bytes that the sockets counted, by job, phase of the job's algorithm, and pair."""
+    """Return the bytes counted by the sockets, by job, phase and pair; the phase is -1 for unexpected pairs."""
     found: dict[str, dict[int, dict[Pair, float]]] = {}
     for job in jobs.jobs:
         sent = jobs.carried(job, number)
@@ -202,7 +205,9 @@ def truth(jobs: RunningJobs, number: int) -> dict[str, dict[int, dict[Pair, floa
 
 
 def judged(jobs: RunningJobs, number: int, watch: Watch, ends: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield for each job the fields of ``Row`` that judge the controller. ``ends``: jobs of the API at the end."""
+    """Yield, for each job, the fields of ``Row`` that judge the controller.
+
+    ``ends``: the jobs as the API shows them at the end."""
     traffic = truth(jobs, number)
     leaf_of = {host.ip: host.leaf for job in jobs.jobs for host in job.hosts}
     sent = {job: {pair for phase in phases.values() for pair in phase} for job, phases in traffic.items()}
@@ -210,7 +215,7 @@ def judged(jobs: RunningJobs, number: int, watch: Watch, ends: Mapping[str, Any]
     least, proven = least_slowdown(traffic, leaf_of, spines)
 
     def slowdowns_at(look: Look) -> dict[str, float] | None:
-        """Return the slowdowns of all jobs, or None when a flow is hashed."""
+        """Return the slowdown of each job; None while a flow between leaves is hashed."""
         spine_of = {pair: spine for of_job in look.spines.values() for pair, spine in of_job.items()}
         between = [(a, b) for pairs in sent.values() for a, b in pairs if leaf_of[a] != leaf_of[b]]
         if not all(spine_of.get(pair) for pair in between):
@@ -255,7 +260,7 @@ def plans(job: str, pairs: set[Pair], look: Look) -> bool:
 
 
 def bytes_error(pairs: Sequence[Any], phases: Mapping[int, Mapping[Pair, float]]) -> float | None:
-    """Return the largest relative error of a pair's bytes per iteration, or None when some are unknown."""
+    """Return the largest relative error of a pair's counted bytes per iteration; None if one was not counted."""
     known = {(pair.src, pair.dst): pair.measured_bytes for pair in pairs if pair.HasField("measured_bytes")}
     whole: dict[Pair, float] = {}
     for phase in phases.values():

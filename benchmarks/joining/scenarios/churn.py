@@ -1,8 +1,8 @@
-"""Scenario churn: jobs start and end, three at a time, to measure how much a new job slows itself and known jobs.
+"""Scenario churn: how much a new job slows down itself and the others, until the controller knows its traffic.
 
-Every job is real (Gloo) and joins with one line. Jobs with even numbers join with ``signalbox.torch.join``, which
-records their traffic; the others announce only their hosts. Schedule, jobs and hosts follow from the seed and are the
-same in all modes.
+Three real jobs (Gloo) run at a time. Each joins by itself with one line of code. Jobs with even numbers join with
+``signalbox.torch.join``, which records their traffic; the others announce only their hosts. The seed decides when jobs
+begin and end, and on which hosts, equally in all modes.
 """
 
 import random
@@ -21,9 +21,9 @@ LIFE_S = (15.0, 30.0)
 GAP_S = 0.5
 SIZES = (3, 4)
 REST_S = 8.0
-"""Seconds for which hosts stay idle after a job, because under ECMP a job may end late."""
+"""Seconds for which a host rests after a job, because jobs end late under ECMP."""
 EARLY_S = 3.0
-"""Seconds after a new job's first byte; iterations of other jobs in this time are counted apart (``state_of``)."""
+"""Seconds after a new job's first byte in which iterations of other jobs count as "early" (``state_of``)."""
 BEING_LEARNT = ("", "learning", "provisional")
 RECORDED, OBSERVED = ("--recorded",), ()
 
@@ -38,9 +38,9 @@ class Arrival(NamedTuple):
 
 
 def schedule(seed: int, total_s: float) -> list[Arrival]:
-    """Return the jobs in the order in which they begin: three parallel series, whose last jobs end by ``total_s``.
+    """Return the jobs in the order in which they begin: three at a time until ``total_s``, on disjoint hosts.
 
-    No host is in two jobs at once. A job takes hosts of a job that has just ended only when too few others are free."""
+    A job takes hosts that have not rested for ``REST_S`` only if too few others are free."""
     chosen = random.Random(seed)
     lives = []
     for slot in range(AT_ONCE):
@@ -88,7 +88,7 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
 
 
 class Life(NamedTuple):
-    """Times of one job. ``known_s``: time from which the controller knew the job's bytes, or None."""
+    """Times of one job. ``known_s``: time at which the controller knew its traffic; None if it never did."""
 
     first_byte_s: float
     known_s: float | None
@@ -108,18 +108,18 @@ def life_of(job_id: str, stage: Stage) -> Life:
 
 
 def known_s(job_id: str, looks: Sequence[Look]) -> float | None:
-    """Return the time of the first ``Look`` that shows the job planned with announced or counted bytes."""
+    """Return the time of the first ``Look`` in which the job is planned with announced or counted bytes."""
     of_job = ((look.after_s, look.jobs[job_id].source) for look in looks if job_id in look.jobs)
     return next((after_s for after_s, source in of_job if source not in BEING_LEARNT), None)
 
 
 def state_of(begin: float, end: float, own: Life, others: Sequence[Life]) -> str:
-    """Return the state of an iteration.
+    """Return how much of the traffic the controller knows during an iteration; the first match counts.
 
-    - ``itself``: the controller is still learning the traffic of the iteration's own job.
-    - ``early``: another job sends its first byte during the iteration, or did so less than ``EARLY_S`` before it.
-    - ``late``: another job sent its first byte earlier, and the controller is still learning its traffic.
-    - ``quiet``: all jobs are known."""
+    - ``itself``: it still learns the traffic of the iteration's own job.
+    - ``early``: another job sent its first byte less than ``EARLY_S`` before the iteration, or sends it meanwhile.
+    - ``late``: another job sent its first byte before that, and the controller still learns its traffic.
+    - ``quiet``: it knows all jobs."""
     if own.known_s is None or begin < own.known_s:
         return "itself"
     if any(other.first_byte_s < end and begin < other.first_byte_s + EARLY_S for other in others):
@@ -133,9 +133,9 @@ def state_of(begin: float, end: float, own: Life, others: Sequence[Life]) -> str
 
 
 def by_state(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per repetition and state.
+    """Return a line for each repetition and state.
 
-    ``worst_job``: mean ratio of the worst job. ``above``: share of the iterations whose ratio is above 1.10."""
+    ``worst_job``: mean ratio of the worst job. ``above``: share of iterations with a ratio above ``KNOWN``."""
     found: dict[tuple[int, int, str], dict[str, list[float]]] = {}
     for row, over in ratios(rows):
         if row.mode == Mode.PLANNED:
@@ -161,7 +161,7 @@ def by_state(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def known_after(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return for each way of joining the seconds from a job's first byte until its bytes were known."""
+    """Return, for each way of joining, the seconds from a job's first byte until the controller knew its traffic."""
     lines = []
     planned = [row for row in rows if row.mode == Mode.PLANNED]
     for name, rest in (("recorded", 0), ("observed", 1)):

@@ -1,4 +1,4 @@
-"""Runs of each scenario in each mode, as often as requested. A run whose row exists is skipped."""
+"""Command that runs a scenario in each mode, several times if requested. Runs that already have rows are skipped."""
 
 import json
 import os
@@ -20,11 +20,11 @@ from benchmarks.measures import report
 from mininet_topos.joining.jobs import LibraryJob
 
 Play = Callable[[Stage, int, float], Iterator[tuple[LibraryJob, Mapping[str, Any]]]]
-"""Function of stage, seed and seconds that runs the jobs, and yields each job with its entries for ``Row.more``."""
+"""Function that runs the jobs, given a stage, a seed and seconds. Yields each job with its values for ``Row.more``."""
 
 
 class Scenario(NamedTuple):
-    """Scenario with its evaluation. ``seconds``: default length in each mode."""
+    """Scenario: how it is run and judged. ``seconds``: length of a run, if none is given."""
 
     play: Play
     judge: Callable[[Sequence[Row]], Found]
@@ -49,9 +49,9 @@ def run(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Make the requested runs that have no rows yet, and judge the rows of all requested runs.
+    """Make the requested runs that have no rows yet, and judge all requested runs.
 
-    Exits with status 1 when a target is missed, or a result of an iteration was wrong."""
+    Exits with status 1 when a target is missed, or an iteration gave a wrong result."""
     scenario = SCENARIOS[name]
     length = seconds or scenario.seconds
     out.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def run(
 
 
 def rows_of(of: Run, scenario: Scenario, out: Path) -> Iterator[Row]:
-    """Make one run on a new fabric and yield a row per job. ``keep`` saves planned runs in ``out/raw``."""
+    """Make one run on a new fabric, and yield a row for each job."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"signalbox-{of.scenario}-")))
         on = stack.enter_context(stage(Mode(of.mode), scratch))
@@ -101,7 +101,7 @@ def rows_of(of: Run, scenario: Scenario, out: Path) -> Iterator[Row]:
 
 
 def keep(on: Stage, folder: Path) -> None:
-    """Save what a planned run recorded: all ``Look``s, the controller's log and, if recorded, the polls of counters."""
+    """Save the records of a planned run: the ``Look``s, the controller's log and any polls of counters."""
     if folder.exists():
         shutil.rmtree(folder)
     on.keep(folder / "looks.jsonl")

@@ -1,10 +1,11 @@
-"""Scenario elephants: three long TCP flows and 200 short ones a second, not announced, start under running plans.
+"""Scenario elephants: unannounced traffic starts while announced jobs train.
 
-Three rings of one host per leaf are known and train. The fourth host of each leaf sends unannounced traffic over links
-that the rings use. The scenario measures how long iterations suffer, and whether the reported slowdown agrees.
+Three rings, each with one host per leaf, are announced and train. Then three long TCP flows and 200 short ones a second
+start between the fourth hosts of the leaves, over links that the rings use. The scenario measures how long iterations
+suffer, and whether the reported slowdowns are right.
 
-``slowdowns`` recomputes the slowdown of each job from switch ports and the jobs' logs: on its fullest link, the demand
-of all announced flows divided by the capacity that other traffic leaves. It shares no code with the controller.
+``slowdowns`` recomputes the slowdown of each job from port counters and the jobs' logs, without the controller's code.
+On the job's fullest link it divides the demand of all announced flows by the capacity that other traffic leaves.
 """
 
 from __future__ import annotations
@@ -31,39 +32,42 @@ from signalbox.jobs.collectives import virtual_links
 
 SECONDS = 75.0
 WARM_S = 25.0
-"""Seconds that the jobs train before the other traffic begins.
+"""Seconds for which the jobs train before the other traffic starts.
 
-By then the plan is in force, and counters have confirmed the announced bytes."""
+By then the plan is in force, and counters have confirmed the announced bytes.
+"""
 SAMPLE_S = 0.5
 COUNTERS_S = 2.0
-"""Seconds between two polls of the controller."""
+"""Seconds between two polls of counters by the controller."""
 EARLY_S = 3.0
 MICE_PER_S = 200.0
 KINDS = (("all_reduce", 120_120), ("ddp", 120_408), ("all_gather", 240_240))
 
 Link = tuple[str, str]
-"""Link in the direction of the bytes: name of the sending switch, name of the receiving switch."""
+"""Link from one switch to another, by their names."""
 Flow = tuple[str, str, str]
 Moment = tuple[float, float, float]
-"""Seconds since the stage began, reported slowdown, true slowdown."""
+"""Seconds after the stage began, reported slowdown, true slowdown."""
 
 HEADERS = 1514 / 1448
-"""Bytes on the wire per byte of payload, in full segments with timestamps."""
+"""Bytes on the wire per byte of payload, for full segments with TCP timestamps."""
 INTERFACES = Path("/sys/class/net")
 LEAST_LEFT = 0.5
-"""Fraction of a link's capacity that counts as available to the jobs, however much unannounced traffic it carries.
+"""Part of a link's capacity that the jobs are assumed to get at least, however much other traffic it carries.
 
-Unannounced traffic that adapts its rate yields to the jobs (docs/explanation/planning.md)."""
+Traffic that adapts its rate gives way to the jobs (docs/explanation/planning.md).
+"""
 
 AFTER, OFF_S, TOLERANCE = 1.10, 2 * COUNTERS_S, 0.2
-"""Limits: iteration time / that on the flat switch; seconds with a wrong slowdown; relative error of a right slowdown.
+"""Targets: iteration time relative to the flat switch; seconds of a wrong slowdown; error that makes a slowdown wrong.
 
-The first poll may be up to ``COUNTERS_S`` after the begin of the traffic. Another ``COUNTERS_S`` later the reported
-slowdown must be right."""
+The time is that of two polls of counters. The first poll sees the traffic up to ``COUNTERS_S`` after its start. The
+next poll, ``COUNTERS_S`` later, has counted it for a whole interval, so the reported slowdown must then be right.
+"""
 
 
 def layout(hosts: Sequence[Host], seed: int) -> tuple[list[tuple[Host, ...]], tuple[Host, ...]]:
-    """Return three rings with a host of each leaf, and an idle host of each leaf."""
+    """Return three rings, each with one host per leaf, and the remaining hosts, one per leaf."""
     chosen = random.Random(seed)
     leaves = [chosen.sample(hosts[at : at + HOSTS_PER_LEAF], HOSTS_PER_LEAF) for at in range(0, 16, HOSTS_PER_LEAF)]
     *rings, idle = zip(*leaves, strict=True)
@@ -102,7 +106,7 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
 
 
 class Unannounced:
-    """Programs of ``demo.traffic`` that send unannounced traffic on the idle hosts, all from ``begin`` on."""
+    """Unannounced traffic between the idle hosts (``demo.traffic``). All of it starts with ``begin``."""
 
     def __init__(self, stage: Stage, idle: Sequence[Host], seconds: float) -> None:
         self._ready, self._go = stage.folder / "sinks", stage.folder / "go"
@@ -130,7 +134,7 @@ class Unannounced:
 
 
 def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -> dict[str, list[Moment]]:
-    """Return by job the reported and the true slowdown at every ``Look`` after the warm-up."""
+    """Return, for each job, the reported and the true slowdown in every ``Look`` after the warm-up."""
     sends = {}
     for job in jobs:
         flows: dict[tuple[str, str], float] = {}
@@ -155,9 +159,10 @@ def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -
 
 
 def by_time(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per job: mean ratios of its iterations before the traffic, in the traffic's first 3 s, and later.
+    """Return a line per job: mean ratios before the other traffic, in its first 3 s, and later.
 
-    ``slow_until_s``: seconds after the begin of the traffic until the last iteration above 1.10 ends."""
+    ``slow_until_s``: seconds from the start of the traffic until the end of the last iteration with a ratio above
+    ``AFTER``."""
     lines = []
     for row, alone_s in with_flat_s(rows):
         began = row.more["began_s"]
@@ -202,11 +207,11 @@ def judge(rows: Sequence[Row]) -> Found:
 
 @dataclass
 class PortBytes:
-    """Bytes of each link, counted at the receiving end of every cable."""
+    """Bytes that each link has carried, counted at the receiving end of its cable."""
 
     lab: Lab
     samples: list[tuple[float, dict[Link, int]]] = field(default_factory=list)
-    """Time of each sample in seconds, and the bytes of each link from the start of the lab until then."""
+    """Samples: time in seconds, and the bytes of each link since the lab was started."""
 
     def sample(self, at_s: float) -> None:
         found = {}
@@ -219,27 +224,27 @@ class PortBytes:
 
 
 class Sends(NamedTuple):
-    """Traffic of an announced job."""
+    """Traffic of one announced job."""
 
     iterations: Sequence[tuple[float, float]]
-    """Begin and duration of each iteration."""
+    """Begin and duration of each iteration, in seconds."""
     flows: Mapping[tuple[str, str], float]
-    """Payload of an iteration, by source and destination."""
+    """Bytes of payload per iteration, by source and destination address."""
     shares: Mapping[tuple[str, str], float]
-    """Share of a link's capacity that each pair needs when nothing slows it."""
+    """Bandwidth that each pair needs in an undisturbed iteration, as a share of a link's capacity."""
 
 
 def sent_between(iterations: Iterable[tuple[float, float]], begin: float, end: float) -> float:
-    """Return the number of iterations sent from ``begin`` to ``end``; parts of iterations count as fractions.
+    """Return how many iterations' worth of bytes were sent from ``begin`` to ``end``, such as 1.5.
 
-    Each iteration is assumed to send at a constant rate."""
+    An iteration is assumed to send at a constant rate from its begin to its end."""
     return sum(max(0.0, min(end, at + took) - max(begin, at)) / took for at, took in iterations)
 
 
 def rates(samples: Sequence[tuple[float, Mapping[Link, int]]], at: float, window_s: float) -> dict[Link, float]:
-    """Return the bit/s of each link over a window of ``window_s`` that ends at the last sample up to ``at``.
+    """Return the bit/s of each link, averaged over the ``window_s`` seconds before the last sample up to ``at``.
 
-    The result is empty when the samples do not go back that far."""
+    The result is empty when no sample is that old."""
     past = [sample for sample in samples if sample[0] <= at]
     before = [sample for sample in past if past and sample[0] <= past[-1][0] - window_s]
     if not before:
@@ -256,9 +261,9 @@ def slowdowns(
     window_s: float,
     capacity_bps: float,
 ) -> dict[str, float]:
-    """Return the slowdown, at least 1, of each job with a path whose links were all counted.
+    """Return the slowdown, at least 1, of each job; jobs that use an uncounted link are left out.
 
-    ``paths``: switches on the path of each announced flow."""
+    ``paths``: names of the switches on the path of each announced flow."""
     port_bps = rates(samples, at, window_s)
     own: defaultdict[Link, float] = defaultdict(float)
     demand: defaultdict[Link, float] = defaultdict(float)
@@ -283,7 +288,7 @@ def slowdowns(
 
 
 def longest_off(moments: Sequence[Moment], tolerance: float) -> float:
-    """Return the longest time for which the reported value differs from the truth by more than ``tolerance``."""
+    """Return the longest time in seconds for which the reported value is wrong by more than ``tolerance``."""
     longest, since = 0.0, None
     for at, shown, true in moments:
         if abs(shown / true - 1) <= tolerance:

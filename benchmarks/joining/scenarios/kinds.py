@@ -1,8 +1,9 @@
-"""Scenario kinds: nine kinds of jobs announced rightly, and rings announced wrongly in four ways.
+"""Scenario kinds: false alarms about nine kinds of jobs, and the time until wrong announcements stop doing harm.
 
-Three jobs run at a time, each on one host per leaf. They are of three kinds, or they are rings that are all announced
-wrongly in the same way. For right announcements the scenario counts alarms. For wrong announcements it measures the
-time until the jobs run as fast as on the flat switch, and the time until ``explain`` of the first job names the error.
+Three jobs run at a time, each with one host per leaf: first three batches of three different kinds, announced rightly;
+then four batches of rings, all announced wrongly in the same way. For right announcements the scenario counts alarms.
+For wrong ones it measures the time until the jobs run as fast as on the flat switch, and the time until ``explain``
+names the error of the first job.
 
 The counters of all jobs are recorded for replay: the leaves are polled with ovs-ofctl every ``EVERY_S``. The result is
 a JSON file per job:
@@ -41,30 +42,30 @@ from signalbox.mapping import job_spec
 SECONDS = 300.0
 WRONG_S = 40.0
 BASE_S = 20.0
-"""Seconds of a batch on the flat switch and under ECMP, where only iteration times are measured."""
+"""Seconds of a batch on the flat switch and under ECMP; there, only iteration times are measured."""
 REST_S = 7.0
-"""Seconds between batches, after which the counters' mean no longer has traffic of the previous batch."""
+"""Seconds between batches; after them, no average of counters contains the previous batch any more."""
 WRONG = (Announced.REVERSED, Announced.HALF, Announced.DOUBLE, Announced.OTHER)
 
 SLOW, SETTLED_S, NAMED_S = 1.10, 5.0, 5.0
 IN_A_ROW = 3
 FACTOR_OFF = 0.15
-"""Largest allowed relative error of the factor that ``explain`` names."""
+"""Largest relative error of the factor, between counted and announced bytes, that ``explain`` may name."""
 
 
 class Kind(NamedTuple):
     name: str
     library: Library | None
-    """Library of the job; None for the trainer, which sends the traffic of its spec."""
+    """Library of the job; None for a job of the trainer, which sends what its spec says."""
     collective: str = ""
     elements: int = 0
     spec: Callable[[str, Sequence[Host]], JobSpec] | None = None
     joins: bool = False
-    """Whether the job joins by itself and records its traffic."""
+    """Whether the job joins by itself, and records its own traffic."""
 
 
 def _tree(job_id: str, hosts: Sequence[Host]) -> JobSpec:
-    """Return an all-reduce of 240 kB up and down a binomial tree of four ranks."""
+    """Return an all-reduce over a binomial tree of four ranks; each transfer has 240 kB."""
     up = [(3, 2, 0), (1, 0, 0), (2, 0, 1)]
     steps = [*up, *((dst, src, 3 - step) for src, dst, step in up)]
     transfers = [{"src": s, "dst": d, "bytes_per_iteration": 240_000, "step": step} for s, d, step in steps]
@@ -91,7 +92,7 @@ RING = KINDS[0]
 
 
 class Batch(NamedTuple):
-    """Three jobs that train together. ``announced``: kind of announcement of all three."""
+    """Three jobs that run together, all announced in the same way."""
 
     kinds: Sequence[Kind]
     announced: Announced
@@ -155,10 +156,10 @@ def _begin(stage: Stage, batch: Batch, number: int, hosts: tuple[Host, ...]) -> 
 
 
 def figures_of(job: LibraryJob, looks: Sequence[Look], began_s: float) -> dict[str, Any]:
-    """Return figures of what the controller reported on a job; times are seconds after the job began.
+    """Return what the controller reported about a job; times are seconds after the job began.
 
-    The figures are the times of the first counters and of the first difference, the number of ``Look``s with an alarm,
-    and the first alarm's text."""
+    The figures are the time of the first counters, the time of the first difference, the number of ``Look``s with an
+    alarm, and the text of the first alarm."""
     of_job = [look for look in looks if job.job_id in look.jobs]
 
     def first(holds: Callable[[Look], bool]) -> float | None:
@@ -177,7 +178,7 @@ def figures_of(job: LibraryJob, looks: Sequence[Look], began_s: float) -> dict[s
 def names(announced: Announced, answer: str) -> bool:
     """Return whether an answer of ``explain`` names the error of the announcement.
 
-    For reversed ranks it must name the direction, for half or double the bytes the factor."""
+    Reversed ranks must be named by the direction, half or double bytes by their factor."""
     if not re.search(r"announcement of job '\S+' is wrong", answer):
         return False
     if announced is Announced.REVERSED:
@@ -192,7 +193,7 @@ def names(announced: Announced, answer: str) -> bool:
 
 
 def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per planned job. ``slow_until_s``: see ``settled_after``."""
+    """Return a line for each planned job. ``slow_until_s``: see ``settled_after``."""
     lines = []
     for row, alone_s in with_flat_s(rows):
         if row.mode != Mode.PLANNED:
@@ -217,9 +218,9 @@ def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def settled_after(iterations: Sequence[Sequence[float]], slow_s: float) -> float | None:
-    """Return the seconds from the first byte to the begin of ``IN_A_ROW`` iterations of at most ``slow_s`` each.
+    """Return the seconds from the first byte until ``IN_A_ROW`` iterations began that took at most ``slow_s`` each.
 
-    Return None if no such series exists. The very first iteration, in which libraries connect, does not count."""
+    Return None if it never was. The first iteration, in which libraries connect, does not count."""
     after = iterations[1:]
     for at in range(len(after) - IN_A_ROW + 1):
         if all(took <= slow_s for _, took in after[at : at + IN_A_ROW]):
@@ -259,7 +260,7 @@ Pair = tuple[str, str]
 
 
 class Answer(NamedTuple):
-    """Counters of one switch. ``at``: seconds after the recording began."""
+    """Counters of one switch, by pair. ``at``: seconds after the recording began."""
 
     at: float
     bytes: Counter[Pair]
@@ -267,9 +268,9 @@ class Answer(NamedTuple):
 
 
 def counted(listed: str) -> tuple[Counter[Pair], Counter[Pair]]:
-    """Return bytes and packets by source and destination, from ``ovs-ofctl dump-flows``.
+    """Return the bytes and the packets of each pair, from the output of ``ovs-ofctl dump-flows``.
 
-    A pair may have several rules."""
+    A pair may have several rules, whose counters are added."""
     bytes_, packets = Counter[Pair](), Counter[Pair]()
     for line in listed.splitlines():
         if found := FLOW.search(line):
@@ -280,7 +281,7 @@ def counted(listed: str) -> tuple[Counter[Pair], Counter[Pair]]:
 
 
 class Recorder:
-    """Recording of the counters of all leaves of a lab."""
+    """Recorder of the counters of all leaves of a lab."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -290,7 +291,7 @@ class Recorder:
         self._polls: list[tuple[float, list[Answer]]] = []
 
     def poll(self) -> None:
-        """Poll all switches if a poll is due."""
+        """Poll all leaves if ``EVERY_S`` has passed since the last poll."""
         if self._now() < EVERY_S * len(self._polls):
             return
         answers = []
@@ -300,7 +301,7 @@ class Recorder:
         self._polls.append((self._now(), answers))
 
     def write(self, spec: JobSpec, iterations: Sequence[tuple[float, float]], file: Path) -> None:
-        """Write the file of one job. ``iterations``: end in monotonic seconds, and duration."""
+        """Write the file of one job. ``iterations``: end in monotonic seconds, and duration, of each iteration."""
         pairs = list(permutations(dict.fromkeys(spec.endpoints), 2))
         polls = []
         for now, answers in self._polls:

@@ -1,8 +1,8 @@
-"""Scenario patterns: jobs whose traffic changes, 40 iterations of DDP and 40 of an all-to-all, repeatedly.
+"""Scenario patterns: jobs that turn from one pattern of traffic to another, and announce only the first.
 
-Three jobs, each with one host per leaf, announce only the first pattern, as a program does that joins with its DDP
-model. The scenario measures whether each pattern is as fast as it can be, whether the alarm stays, and whether flows
-move to and fro.
+Three jobs, each with one host per leaf, run 40 iterations of DDP, 40 of an all-to-all, and so on. They announce DDP
+only, as a program does that joins with its DDP model. The scenario measures how fast each pattern is compared with the
+flat switch, whether the alarm ends, and how often flows move.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +19,10 @@ from mininet_topos.joining.rank import collectives_at
 
 SECONDS = 270.0
 TURN = 40
-"""Iterations of each pattern before the other one begins; a run shorter than ``SECONDS`` has fewer.
+"""Iterations of a pattern before the other one begins; fewer in runs that are shorter than ``SECONDS``.
 
-Both patterns together take about 75 s."""
+Both patterns together take about 75 s.
+"""
 FIRST, SECOND = "ddp", "all_to_all"
 ELEMENTS = 120_408
 ALARM = "demand_differs"
@@ -59,7 +60,7 @@ def alarm_times(job_id: str, looks: Sequence[Look]) -> list[float]:
 
 
 def by_collective(row: Row) -> dict[str, list[float]]:
-    """Return the durations of all iterations but the first, by pattern."""
+    """Return the durations of the iterations by pattern, without the very first iteration."""
     found: dict[str, list[float]] = {FIRST: [], SECOND: []}
     for index, (_, took) in enumerate(row.iterations):
         if index:
@@ -68,10 +69,10 @@ def by_collective(row: Row) -> dict[str, list[float]]:
 
 
 def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per repetition, mode and pattern.
+    """Return a line for each repetition, mode and pattern.
 
-    A line has the iteration times relative to the flat switch, as the mean of the jobs and as the worst job. It also
-    has the number of ``Look``s with the alarm, from the third period on."""
+    A line has the iteration times relative to the flat switch: the mean over the jobs, and the worst job. It also
+    has the number of alarms that the ``Look``s show from the third period (of 40 + 40 iterations) on."""
     base = {
         (row.seed, row.repeat, row.job, name): median(times)
         for row in rows

@@ -1,8 +1,7 @@
-"""Rows of scenarios, ratios to the flat switch, and targets.
+"""Rows of scenarios, ratios of their iteration times to the flat switch, and targets.
 
-The input is the jobs' logs of each mode. The results are a line of JSON per job, mode and repetition. Tables and
-verdicts are made from these lines, so that a long run can be made in parts. All functions except ``read_rows`` are
-pure.
+A row has the iterations of one job in one run, and is a line of JSON in a file. Tables and verdicts are made from the
+file, so that a long run can be made in parts. All functions except ``read_rows`` are pure.
 """
 
 import json
@@ -16,7 +15,7 @@ from benchmarks.joining.mixes import Mode
 
 
 class Run(NamedTuple):
-    """Run of a scenario in one mode. ``seconds``: its length."""
+    """Run of a scenario in one mode. ``seconds``: length of the run."""
 
     scenario: str
     seed: int
@@ -36,12 +35,12 @@ class Row:
     collective: str
     ranks: int
     iterations: Sequence[Sequence[float]]
-    """Begin and duration of each iteration, in seconds after the run began."""
+    """Begin of each iteration, in seconds after the run began, and its duration."""
     wrong: int
     load: float
-    """Load average of the machine at the end."""
+    """Load average of the machine at the end of the run."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Notes of the scenario about the job."""
+    """Records of the scenario about the job."""
 
     @property
     def run(self) -> Run:
@@ -49,12 +48,12 @@ class Row:
 
     @property
     def settled(self) -> Sequence[Sequence[float]]:
-        """Iterations without the first, in which libraries connect."""
+        """Iterations except the first, in which libraries connect."""
         return self.iterations[1:]
 
 
 class Target(NamedTuple):
-    """Target of a figure: at most ``limit``. It is missed if the figure was not measured (None)."""
+    """Limit of a figure. A figure that was not measured (None) misses it."""
 
     name: str
     figure: float | None
@@ -67,7 +66,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Outcome of a scenario. ``tables``: lines by title."""
+    """Outcome of a scenario. ``tables``: lines of each table, by title."""
 
     tables: Mapping[str, Sequence[Mapping[str, Any]]]
     targets: Sequence[Target]
@@ -78,7 +77,7 @@ def read_rows(file: Path) -> list[Row]:
 
 
 def flat_s(rows: Iterable[Row]) -> dict[tuple[int, int, float, str], float]:
-    """Return the median iteration on the flat switch by seed, repetition, length and job."""
+    """Return the median duration of an iteration on the flat switch, by seed, repetition, length and job."""
     return {
         (row.seed, row.repeat, row.seconds, row.job): median(duration for _, duration, *_ in row.settled)
         for row in rows
@@ -87,7 +86,7 @@ def flat_s(rows: Iterable[Row]) -> dict[tuple[int, int, float, str], float]:
 
 
 def with_flat_s(rows: Sequence[Row]) -> Iterator[tuple[Row, float]]:
-    """Yield each row with the job's median iteration on the flat switch in the same repetition, if there is one."""
+    """Yield each row with the job's median iteration on the flat switch. Rows of jobs without one are left out."""
     base = flat_s(rows)
     for row in rows:
         alone_s = base.get((row.seed, row.repeat, row.seconds, row.job))
@@ -96,7 +95,7 @@ def with_flat_s(rows: Sequence[Row]) -> Iterator[tuple[Row, float]]:
 
 
 def ratios(rows: Sequence[Row]) -> list[tuple[Row, list[float]]]:
-    """Return each row with the ratios of its iterations, without the first, to the iteration on the flat switch."""
+    """Return each row with the durations of its settled iterations, relative to the flat switch."""
     return [
         (row, [duration / alone_s for _, duration, *_ in row.settled])
         for row, alone_s in with_flat_s(rows)
@@ -105,7 +104,7 @@ def ratios(rows: Sequence[Row]) -> list[tuple[Row, list[float]]]:
 
 
 def by_mode(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per repetition and mode: mean over jobs of their mean ratio, worst job, worst iteration."""
+    """Return the ratios of each repetition and mode: mean over the jobs, mean of the worst job, worst iteration."""
     found: dict[tuple[int, int, str], list[list[float]]] = {}
     loads: dict[tuple[int, int, str], float] = {}
     for row, over in ratios(rows):
@@ -128,5 +127,5 @@ def by_mode(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def worst(lines: Iterable[Mapping[str, Any]], name: str, mode: str = Mode.PLANNED) -> float | None:
-    """Return the largest value of all repetitions in a mode; None where nothing was measured."""
+    """Return the largest value of a column over all repetitions in a mode; None if nothing was measured."""
     return max((line[name] for line in lines if line["mode"] == mode and line[name] is not None), default=None)

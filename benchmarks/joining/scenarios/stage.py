@@ -1,9 +1,8 @@
-"""Fabric in one mode, on which jobs begin and end while the controller is watched.
+"""Fabric in one mode, on which a scenario begins and ends jobs while the controller is watched.
 
-The input is a mode, and programs: Gloo and Open MPI (``RunningJobs``) or a whole job of the trainer. The results are
-the log of rank 0 of each job, and every ``LOOK_S`` seconds the values that the API shows (``Look``). For announced jobs
-the stage makes the registration and reports iterations once per tick; other jobs join by themselves. All times are
-seconds after the stage began.
+Jobs are those of Gloo and Open MPI (``RunningJobs``), or whole jobs of the trainer. The stage announces jobs and
+reports their iterations, unless they join by themselves. It records the log of each job's rank 0 and, every ``LOOK_S``
+seconds, what the API shows (``Look``). All times are seconds after the stage began.
 """
 
 import json
@@ -46,25 +45,24 @@ Flow = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Values that the API shows of a job."""
+    """State of a job that the API shows."""
 
     source: str
     slowdown: float | None
-    """Slowdown of the job; None while it is unknown."""
     measured: float | None
     difference: str
     counted: bool
-    """Whether a window of counters is complete."""
+    """Whether counters have covered a whole window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Values that the API shows of all jobs at one time."""
+    """State of all jobs that the API shows at one time."""
 
     after_s: float
     jobs: Mapping[str, Shown]
     alarms: Mapping[tuple[str, str], str]
-    """Text of each alarm, by kind and subject."""
+    """Text of each alarm, by (kind, subject)."""
     paths: Mapping[Flow, tuple[str, ...]]
     """Names of the switches on the path of each pinned flow."""
 
@@ -102,7 +100,7 @@ class OfLibrary:
 
 
 class OfTrainer:
-    """Whole job of the trainer."""
+    """Job of the trainer, with all its ranks."""
 
     def __init__(self, lab: Lab, spec: JobSpec, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -120,7 +118,7 @@ class OfTrainer:
 
     @property
     def running(self) -> bool:
-        """Whether a rank has not ended. Raises ``LabError`` when one has failed."""
+        """Whether a rank still runs. Raises ``LabError`` when one has failed."""
         states = [self._training.process(rank).poll() for rank in range(self._training.size)]
         if any(states):
             self._training.wait(0)
@@ -132,36 +130,34 @@ class OfTrainer:
 
 @dataclass
 class Live:
-    """Job that runs on the stage."""
-
     job_id: str
     program: Program
     announced: bool
-    """Whether the stage reports the job's iterations."""
+    """Whether the stage announced the job, and reports its iterations."""
     reported: int = 0
-    """Number of iterations of the program that the stage has reported."""
+    """Number of iterations of the present program that the stage has reported."""
     next_index: int = 0
-    """Index of the job's next iteration."""
+    """Index of the next iteration in the reports of this job."""
     asked_to_end: bool = False
     ended: bool = False
 
 
 @dataclass
 class Stage:
-    """Running fabric with its jobs."""
+    """Running fabric and its jobs."""
 
     lab: Lab
     mode: Mode
     folder: Path
     forks: ForkedRanks
     client: Client | None = None
-    """Client of the controller; None on the flat switch."""
+    """Client of the controller; None on the flat switch, which has no controller."""
     address: str = ""
     began: float = field(default_factory=time.monotonic)
     jobs: dict[str, Live] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
     each_tick: Callable[[], None] = lambda: None
-    """Function that is called in each tick."""
+    """Function that is called once per tick."""
 
     @property
     def now_s(self) -> float:
@@ -176,10 +172,10 @@ class Stage:
     def begin(self, job: LibraryJob, announced: JobSpec | None = None, join: Sequence[str] | None = None) -> None:
         """Begin a job.
 
-        - ``announced``: spec to register for it.
-        - ``join``: options with which the job joins by itself.
+        - ``announced``: spec that the stage registers for it.
+        - ``join``: options for a job that joins by itself.
 
-        Under ECMP and on the flat switch both are ignored."""
+        Both are ignored under ECMP and on the flat switch."""
         options = ["--join", self.address, *join] if join is not None and self.planned else []
         running = RunningJobs(
             self.lab, [job], self.folder / "ranks" / job.job_id, forks=self.forks, gloo_options=options
@@ -197,18 +193,18 @@ class Stage:
             self.client.register_job(announced)
 
     def ask_to_end(self, job_id: str) -> None:
-        """Ask a job to end, without waiting for the end."""
+        """Ask a job to end, and do not wait for it."""
         self.jobs[job_id].asked_to_end = True
         self.jobs[job_id].program.ask_to_end()
 
     def exchange(self, first: str, second: str) -> None:
-        """Exchange the programs of two jobs: each job reports the iterations of the other's program from now on."""
+        """Exchange the programs of two jobs: from now on each reports the iterations of the other's program."""
         a, b = self.jobs[first], self.jobs[second]
         a.program, b.program = b.program, a.program
         a.reported, b.reported = b.reported, a.reported
 
     def end_all(self) -> None:
-        """Wait until all jobs have ended. Raises ``LabError``."""
+        """Ask all jobs to end, and wait until they have. Raises ``LabError`` after ``STOP_S``."""
         for live in self.jobs.values():
             if not live.asked_to_end:
                 self.ask_to_end(live.job_id)
@@ -220,15 +216,15 @@ class Stage:
                 raise LabError(f"waited {STOP_S:g} s for {', '.join(late)} to end")
 
     def iterations_of(self, job_id: str) -> list[tuple[float, float, bool]]:
-        """Return begin, duration and correctness of each iteration."""
+        """Return the begin and the duration of each iteration, and whether its result was right."""
         found = self.jobs[job_id].program.iterations()
         return [(round(i.start - self.began, 4), round(i.duration_s, 4), i.ok) for i in found]
 
     @contextmanager
     def explained(self, job_id: str) -> Iterator[list[tuple[float, str]]]:
-        """Request ``explain`` for the job repeatedly, in a thread, since an answer may take seconds.
+        """Request ``explain`` for the job again and again while the block runs, in a thread of its own.
 
-        Yields a list that gets the time and text of each answer."""
+        Yields a list to which the time and the text of each answer are added."""
         answers: list[tuple[float, str]] = []
 
         def ask(over: threading.Event) -> None:
@@ -255,7 +251,7 @@ class Stage:
             pass
 
     def tick(self) -> None:
-        """Wait ``TICK_S``, then report iterations, and poll counters and the API if due.
+        """Wait ``TICK_S``; then report new iterations, call ``each_tick``, and read the API if it is time.
 
         Raises ``LabError`` when a rank has failed."""
         time.sleep(TICK_S)
@@ -294,7 +290,7 @@ class Stage:
         return Look(round(after_s, 2), jobs, alarms, paths)
 
     def keep(self, file: Path) -> None:
-        """Write all ``Look``s to a file, for questions that the rows do not answer."""
+        """Write all ``Look``s to a file, for questions that the rows cannot answer."""
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("w") as lines:
             for look in self.looks:
@@ -318,10 +314,10 @@ def shown(job: Any) -> Shown:
 
 @contextmanager
 def switches_first() -> Iterator[None]:
-    """Give Open vSwitch priority over all other sessions on the processors.
+    """Give Open vSwitch priority over all other sessions while the block runs.
 
-    The negative niceness of Open vSwitch counts only within its session (sched(7), "The autogroup feature"). Next to
-    eight busy sessions the switches would slow the jobs down."""
+    Its own negative niceness counts only within its session (sched(7), "The autogroup feature"). With eight busy
+    sessions besides, slow switches would slow down the jobs."""
     pid = (RUN_FOLDER / "ovs-vswitchd.pid").read_text().strip()
     autogroup = Path("/proc", pid, "autogroup")
     if not autogroup.exists():
@@ -338,7 +334,7 @@ def switches_first() -> Iterator[None]:
 
 @contextmanager
 def stage(mode: Mode, folder: Path, prefix: str = PREFIX) -> Iterator[Stage]:
-    """Run the fabric of a mode; stop all jobs and remove the fabric at the end."""
+    """Yield the stage of a mode. At the end, stop all jobs and remove the fabric."""
     with switches_first(), ExitStack() as stack:
         forks = ForkedRanks(folder / "forks")
         stack.callback(forks.stop)
@@ -359,7 +355,7 @@ def stage(mode: Mode, folder: Path, prefix: str = PREFIX) -> Iterator[Stage]:
 
 
 def moves(looks: Sequence[Look]) -> int:
-    """Return how often a flow was pinned to another path than at its previous pin, even if it was hashed in between."""
+    """Return how often a flow was pinned to another path than before, even if it was hashed in between."""
     count, latest = 0, dict[Flow, tuple[str, ...]]()
     for look in looks:
         count += sum(latest.get(flow, path) != path for flow, path in look.paths.items())

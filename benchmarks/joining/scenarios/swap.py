@@ -1,8 +1,8 @@
-"""Scenario swap: two jobs exchange their hosts in one request while all hosts continue to send.
+"""Scenario swap: two jobs exchange their hosts by one request, while the programs on the hosts continue.
 
-Three rings of one host per leaf train. Halfway, each of two jobs is announced on the hosts of the other. The programs
-on these hosts continue, and their reports belong to the other job from then on. Nothing should move, slow down or be
-lost.
+Three rings, each with one host per leaf, train. Halfway, each of two jobs is announced on the hosts of the other. From
+then on the iterations of a program are reported as those of the other job. Nothing may change on the network: no path,
+no iteration time, no additional lost segment.
 """
 
 import re
@@ -20,14 +20,15 @@ from mininet_topos.lab.record import run
 
 SECONDS = 60.0
 LOOKED_AT_S = 10.0
-"""Seconds before and after the exchange in which retransmitted segments are counted."""
+"""Seconds, before and after the exchange, in which retransmitted segments are counted."""
 ELEMENTS = 120_120
 SNMP = "/proc/net/snmp"
 
 AFTER, LOST = 1.10, 20
-"""Limits: iteration time / that on the flat switch; additional retransmitted segments.
+"""Targets: iteration time relative to the flat switch; additional retransmitted segments.
 
-TCP fills queues and always loses some segments, and their number varies."""
+TCP fills queues and always loses some segments; their number varies.
+"""
 
 
 def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, Mapping[str, Any]]]:
@@ -65,7 +66,7 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
 
 
 def sent_again(stage: Stage) -> int:
-    """Return the number of segments that all hosts have retransmitted so far (proc(5), ``/proc/net/snmp``)."""
+    """Return how many TCP segments all hosts together have retransmitted so far (proc(5), ``/proc/net/snmp``)."""
     total = 0
     for host in stage.lab.hosts:
         names, values = re.findall(
@@ -76,10 +77,10 @@ def sent_again(stage: Stage) -> int:
 
 
 def moved(looks: Sequence[Look], at_s: float) -> int:
-    """Return the number of pairs of hosts whose path the exchange changed, whichever job has the pair.
+    """Return how many pairs of hosts changed their path, or lost it, after the exchange at ``at_s``.
 
-    A pair counts if some ``Look`` after the exchange has no path for it, or another path than the last ``Look`` before
-    the exchange."""
+    It does not matter which job a pair belongs to. A pair counts once, if any ``Look`` after the exchange differs
+    from the last one before it."""
     before = [look for look in looks if look.after_s <= at_s]
     if not before:
         return 0
