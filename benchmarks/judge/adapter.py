@@ -1,7 +1,7 @@
 """Conversion between instances and the controller's types; the only module of the judge that imports both.
 
-``answer`` plans an ``Instance`` and returns the plan's claims as plain data, an ``Answer``. ``instance_of`` turns a
-fabric with jobs into an ``Instance``.
+``answer`` plans an ``Instance``, and returns the plan's claims as plain data. ``instance_of`` makes an ``Instance``
+from a fabric with jobs.
 """
 
 from collections import defaultdict
@@ -27,17 +27,17 @@ from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId
 
 MAX_PATHS = Config().planning.max_paths
-"""Largest number of candidate paths of a pair of switches; the default of a running controller."""
+"""Largest number of candidate paths between two switches: the default of a running controller."""
 _TRIES = 5
 _UNDISTURBED = 0.8
-"""Smallest share of the wall time with a processor at which a plan counts as undisturbed."""
+"""Share of the wall time for which a plan must have had a processor, to count as undisturbed by other processes."""
 
 
 def answer(instance: instances.Instance, max_subflows: int, limits: PlanLimits) -> Answer:
     """Return the planner's claims for a plan with at most ``max_subflows`` subflows per flow.
 
-    On a busy machine the planner achieves less within its time limit. If that may have affected the plan, the instance
-    is planned again."""
+    On a busy machine the planner achieves less within its time limit. If this may have made the plan worse, the
+    instance is planned again, up to ``_TRIES`` times."""
     for _ in range(_TRIES):
         problem = problem_of(instance, max_subflows)
         wall_s, cpu_s = perf_counter(), process_time()
@@ -76,7 +76,9 @@ def certificate_of(instance: instances.Instance, max_subflows: int, limits: Plan
 
 
 def disturbed(wall_s: float, cpu_s: float, limit_s: float) -> bool:
-    """Return whether other processes may have affected the quality of the plan."""
+    """Return whether a plan may be worse because other processes used the processors.
+
+    Only a plan that took at least half of its time limit counts as disturbed."""
     return wall_s >= limit_s / 2 and cpu_s < _UNDISTURBED * wall_s
 
 
@@ -124,7 +126,7 @@ def address(host: int) -> str:
 
 
 def instance_of(name: str, fabric: Fabric, jobs: Sequence[WorkloadJob]) -> instances.Instance:
-    """Return an instance without failures and without other traffic."""
+    """Return the instance of a fabric and jobs, without other traffic."""
     number = {dpid: index for index, dpid in enumerate(fabric.switches)}
     host_of = {ip: index for index, ip in enumerate(fabric.hosts)}
     return instances.Instance(
@@ -145,7 +147,7 @@ def instance_of(name: str, fabric: Fabric, jobs: Sequence[WorkloadJob]) -> insta
 
 
 def _link_numbers(instance: instances.Instance) -> dict[LinkId, int]:
-    """Return the numbers that links have in ``exact.Path``."""
+    """Return the number of each link, as it appears in ``exact.Path``."""
     used: defaultdict[int, int] = defaultdict(int)
     numbers: dict[LinkId, int] = {}
     for number, switch in enumerate(chain.from_iterable((cable.a, cable.b) for cable in instance.cables)):

@@ -1,7 +1,7 @@
-"""Simulated annealing of routes: whole flows, or flows of several equal pieces.
+"""Simulated annealing of routes, an independent judge of the planner's search that imports nothing of the controller.
 
-It is an independent judge of the planner's search, and imports nothing of the controller. The input is an ``Exact``;
-the result is the smallest worst slowdown that was found."""
+It routes whole flows, or flows that are split into several equal pieces, and finds a small worst slowdown.
+"""
 
 import math
 import random
@@ -12,19 +12,19 @@ from time import process_time
 from benchmarks.judge.exact import Exact, Path
 
 _COOLING = 60
-"""Number of proposals per piece while the temperature falls once from its highest to its lowest value."""
+"""Number of proposed moves per piece in one cycle, in which the temperature falls from highest to lowest."""
 _HOTTEST, _COLDEST = 0.3, 0.003
-"""Highest and lowest temperature, as multiples of the mean load that a piece adds to a link."""
+"""Highest and lowest temperature, relative to the mean load that a piece adds to a link."""
 _LESS = (0.02, 0.05, 0.1, 0.2)
-"""Relative differences between the best worst slowdown so far and the loads that the search aims at, cycle by cycle."""
+"""Relative amounts by which the search tries to improve the best worst slowdown so far, one per cycle, in turn."""
 _CHECKED = 256
-"""Number of proposals after which the pieces on overloaded links are found again."""
+"""Number of proposed moves between two searches for the pieces on overloaded links."""
 _HOT = 0.7
-"""Share of the proposals that move a piece on an overloaded link."""
+"""Share of the proposed moves that move a piece away from an overloaded link."""
 
 
 def annealed(exact: Exact, pieces: int, seconds: float, seed: int = 1) -> float:
-    """Return the smallest worst slowdown of a routing in ``pieces`` equal pieces per flow, found in processor time."""
+    """Return the smallest worst slowdown that ``seconds`` of CPU time find, with ``pieces`` equal pieces per flow."""
     return _Annealer(exact, pieces, seed).run(seconds)
 
 
@@ -39,9 +39,9 @@ class _Annealer:
             for phase in flow.demand:
                 phases[flow.job].setdefault(phase, len(phases[flow.job]))
         self._sums: dict[tuple[int, int], list[float]] = {}
-        """Load of each phase of a job, by job and link."""
+        """Load that each phase of a job puts on a link, by (job, link)."""
         self._pieces: list[tuple[int, list[tuple[int, float]], tuple[Path, ...]]] = []
-        """Job, demand by number of the phase, and paths of each piece."""
+        """Job, demand in each phase as (number of the phase, rate), and possible paths of each piece."""
         for flow in exact.flows:
             paths = exact.paths(*flow.ends)
             demand = [(phases[flow.job][phase], bps / pieces) for phase, bps in flow.demand.items()]

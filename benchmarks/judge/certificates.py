@@ -1,8 +1,9 @@
-"""Benchmark ``certificates``: proofs of random plans, which the checker must accept, and of changed copies.
+"""Benchmark ``certificates``: whether the checker of proofs accepts all that are right, and refuses wrong ones.
 
-The checker must refuse a changed copy unless the change is harmless. Instances are given by seed. The result is a table
-or JSON. Every verdict is in a file, and a run continues where the previous one ended. ``implied``, which shares no code
-with the controller, decides whether the claims of a plan follow from its proofs. docs/benchmarks.md has the results.
+It plans random instances, and checks their certificates, which the checker must accept. It also checks changed copies,
+which the checker must refuse unless the change is harmless. ``implied`` decides whether the claims of a plan follow
+from its proofs; it shares no code with the controller. Every verdict is saved in a file, and a run continues where the
+previous one ended. docs/benchmarks.md has the results.
 """
 
 import math
@@ -25,9 +26,9 @@ from signalbox.commands.output import AsJson
 
 MAX_SUBFLOWS = (1, 2, 3, MIXED)
 CHANGES = 3
-"""Number of copies of each certificate with a changed witness or a changed problem."""
+"""Number of copies of each certificate in which a proof or the problem is changed."""
 BOASTS = 2
-"""Number of copies of each certificate with worse routes that are claimed to be the best."""
+"""Number of copies of each certificate that have worse routes and claim that these are the best."""
 _MOST_SHOWN = 30
 
 
@@ -67,9 +68,10 @@ def judged(seed: int, limits: PlanLimits) -> Record:
 
 
 def _of_plan(plan: Any, max_subflows: int, rng: random.Random) -> Record:
-    """Return the verdicts on a plan and its changed copies.
+    """Return the verdicts on a plan and on its changed copies.
 
-    ``mutants``: [kind, name of the change, whether the copy is refused, whether the change is harmless]."""
+    ``mutants``: one entry per copy: [kind, name of the change, whether it is refused, whether the change is
+    harmless]."""
     boasts = [boasting(plan, lambda flow: walks(plan, flow), rng) for _ in range(BOASTS)]
     mutants = [("claim", "a better routing is known", boast) for boast in boasts if boast]
     mutants += [("witness", *changed(plan, rng)) for _ in range(CHANGES)]

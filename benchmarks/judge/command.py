@@ -1,8 +1,8 @@
-"""Benchmark ``judge``: plan random instances, and check every claim with an independent solver.
+"""Benchmark ``judge``: checks of every claim of plans for random instances, made by an independent solver.
 
-Instances are given by seed. The result is a table or JSON. Every verdict is a line of JSON in a file, and a run
-continues where the previous one ended. The solver shares no code with the controller. Module ``instances`` makes the
-instances, and ``verdicts`` the verdicts.
+The solver shares no code with the controller. ``instances`` makes the instances, each from a seed, and ``verdicts``
+judges the plans. No claim may be refuted. Every verdict is saved as a line of JSON in a file, and a run continues where
+the previous one ended.
 """
 
 import json
@@ -27,7 +27,7 @@ Record = dict[str, Any]
 
 
 class Records:
-    """Records of a file. ``known``: records by name; the last record if several have the same name."""
+    """Records in a file, one line of JSON each. ``known``: records by name; of several with one name, the last."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -46,7 +46,7 @@ class Records:
         self.known[record["name"]] = record
 
     def fill(self, names: Iterable[str], judged: Callable[[str], Record], within_s: float) -> int:
-        """Add the missing records of ``names`` for up to ``within_s`` seconds; return the number still missing."""
+        """Add missing records of ``names`` for up to ``within_s`` seconds, and return how many are still missing."""
         left = [name for name in names if name not in self.known]
         deadline = time.monotonic() + within_s
         while left and time.monotonic() < deadline:
@@ -55,7 +55,7 @@ class Records:
 
 
 MAX_SUBFLOWS = (1, 2, 3, 8)
-"""Limits of subflows, each for all jobs alike; besides, each instance is planned with ``MIXED``."""
+"""Numbers of subflows that a flow may have. Each instance is planned with each of them, and with ``MIXED``."""
 _NEAR = 0.01
 _SAME = 1e-4
 _MOST_SHOWN = 30
@@ -121,14 +121,15 @@ Line = dict[str, int | float | str]
 
 
 def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any]:
-    """Return the verdicts by kind of fabric and number of subflows; times are CPU times.
+    """Return the verdicts by kind of fabric and number of subflows. Times are CPU times.
 
-    - ``not decided in time``: optima and proven slowdowns that HiGHS did not decide.
-    - ``all optima known``: number of plans for which the smallest possible slowdowns of all jobs are known.
-    - ``of these, every slowdown within 1 %``: share of these plans in which each sorted slowdown exceeds the smallest
-      possible one by at most 1 %.
-    - ``optimal, bound over 1 % lower``: plans whose own bound is more than 1 % below the optimum, which they reach.
-    - ``without enough CPU time``: plans that got too little processor time in every try."""
+    - ``not decided in time``: number of optima and proven slowdowns that HiGHS could not decide.
+    - ``all optima known``: number of plans for which the smallest possible slowdown of every job is known.
+    - ``of these, every slowdown within 1 %``: share of these plans in which no slowdown exceeds the smallest possible
+      one by more than 1 %, compared in sorted order.
+    - ``optimal, bound over 1 % lower``: number of optimal plans that prove only a bound more than 1 % below the
+      optimum.
+    - ``without enough CPU time``: number of plans that other processes disturbed in every try."""
     rows: dict[tuple[str, int], list[Record]] = {}
     for record in found:
         for plan in record["plans"]:
@@ -170,7 +171,7 @@ def _of(record: Record, plan: Record) -> str:
 
 
 def _is_weak(plan: Record) -> bool:
-    """Return whether the plan is optimal, but its own bound is more than 1 % lower."""
+    """Return whether the plan is optimal, but proves only a bound that is more than 1 % lower."""
     return bool(plan["decided"] and plan["gap"] <= _SAME and plan["slowdown"] > plan["bound"] * (1 + _NEAR))
 
 
@@ -211,7 +212,7 @@ def _named(found: Iterable[Record], what: str) -> list[str]:
 
 
 def show_verdicts(data: dict[str, Any], title: str, named: Sequence[str], as_json: bool) -> None:
-    """Print the verdicts: the rows, and the first entries of each list in ``named``."""
+    """Print the table of verdicts, and the first entries of each list in ``named``."""
     lists = ((f"{what.replace('_', ' ')}: {len(data[what])}", *data[what][:_MOST_SHOWN]) for what in named)
     said = f"{data['judged']} judged, {data['left']} left for another run"
     report(data, None, as_json, {title: data["rows"]}, *chain.from_iterable(lists), said)

@@ -1,14 +1,12 @@
-"""Exact values of an instance in fractions: flows, paths, slowdowns of a routing, and lower bounds without a solver.
+"""Exact values of an instance, as fractions: flows, paths, slowdowns of routings, and lower bounds without a solver.
 
 This module imports nothing of the controller. It implements the definitions of docs/explanation/planning.md anew:
 
-- the ideal time of a phase is the time that the busiest NIC needs;
-- a demand is bits / ideal time;
-- the load of a link is the sum over jobs of their largest phase on it / capacity;
-- the slowdown of a job is the largest load, at least 1, of a link that it uses;
-- a flow may take the paths with the fewest links.
-
-The input is an ``Instance``, the result an ``Exact``.
+- The ideal time of a phase is the time that the busiest NIC needs.
+- The demand of a flow in a phase is its bits / the ideal time of the phase.
+- The load of a link is the sum over all jobs of their largest demand on it in any phase / its capacity.
+- The slowdown of a job is the largest load of the links that it uses, and at least 1.
+- A flow may take each path with the fewest links.
 """
 
 import math
@@ -22,10 +20,10 @@ from typing import TypeVar
 from benchmarks.judge.instances import Instance, limit_of
 
 Path = tuple[int, ...]
-"""Links by number: cable c is link 2c from a to b, and link 2c + 1 back."""
+"""Numbers of the links of a path. Cable c is link 2c from its end a to its end b, and link 2c + 1 back."""
 
 Routing = Sequence[Sequence[tuple[Path, Fraction]]]
-"""Subflows of each flow: a path and a share."""
+"""Subflows of each flow, each as its path and its share of the flow."""
 
 _Rate = TypeVar("_Rate", int, Fraction | int)
 
@@ -38,18 +36,19 @@ class Flow:
     src: int
     dst: int
     ends: tuple[int, int]
-    """Switches of the source and the destination."""
+    """Switches of source and destination."""
     nics: tuple[int, int]
-    """Links out of the source host and into the destination host."""
+    """Numbers of the link out of the source host and of the link into the destination host."""
     demand: Mapping[int, int]
     """Demand by phase, in the unit of ``Exact.capacity``."""
 
 
 class Exact:
-    """Exact description of an instance.
+    """Exact values of an instance.
 
-    ``flows``: flows in the order in which the instance first names them. ``capacity``: capacity of every link, then of
-    every NIC, outwards and inwards. Its unit is the largest fraction of a bit/s of which all demands are multiples."""
+    ``flows``: flows in the order in which the instance first names them. ``capacity``: capacity of each link, then
+    of each NIC outwards and inwards. Capacities and demands are integers, in the largest fraction of 1 bit/s that
+    makes them so."""
 
     def __init__(self, instance: Instance) -> None:
         cables, hosts = instance.cables, instance.hosts
@@ -104,7 +103,7 @@ class Exact:
         return tuple(sorted(self.slowdowns(routing).values(), reverse=True))
 
     def faults(self, routing: Routing, max_subflows: int) -> Iterator[str]:
-        """Yield a sentence for each fault of a routing with at most ``max_subflows`` subflows per flow."""
+        """Yield a sentence for each reason why a routing with at most ``max_subflows`` subflows per flow is invalid."""
         for flow, route in zip(self.flows, routing, strict=True):
             name = f"flow {flow.src} > {flow.dst} of job {flow.job}"
             if not 1 <= len(route) <= limit_of(max_subflows, flow.job):
@@ -127,7 +126,7 @@ class Exact:
         return here == dst and len(path) == self._distances(dst)[src]
 
     def paths(self, src: int, dst: int) -> tuple[Path, ...]:
-        """Return all paths with the fewest links; within a switch the empty path."""
+        """Return all paths with the fewest links between two switches; from a switch to itself, the empty path."""
         if (src, dst) not in self._paths:
             self._paths[src, dst] = tuple(self._find(src, dst))
         return self._paths[src, dst]
@@ -143,7 +142,7 @@ class Exact:
                 yield from ((link, *rest) for rest in self.paths(there, dst))
 
     def _distances(self, dst: int) -> dict[int, int]:
-        """Return the number of links from every switch that reaches ``dst``."""
+        """Return the number of links to ``dst`` from each switch that reaches it."""
         if dst not in self._distance:
             found, frontier = {dst: 0}, [dst]
             while frontier:
@@ -157,14 +156,15 @@ class Exact:
 
     @cached_property
     def nic_slowdowns(self) -> dict[int, Fraction]:
-        """Lower bound of the slowdown of every job for all routings, from the NICs."""
+        """Lower bound of each job's slowdown under any routing: the load of its NICs."""
         return self.slowdowns([[((), Fraction(1))] for _ in self.flows])
 
     @cached_property
     def cut_slowdown(self) -> Fraction:
-        """Lower bound of the worst slowdown for all routings, from cuts around switches.
+        """Lower bound of the worst slowdown under any routing: the largest load of a cut around a switch.
 
-        All bytes that leave a switch with hosts cross its links, and so do all bytes that enter it."""
+        All bytes from hosts on a switch to others must cross its outgoing links, and those to its hosts the incoming
+        ones."""
         phases: defaultdict[tuple[str, int], defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
         for flow, cut in self._crossings():
             for phase, rate in flow.demand.items():
@@ -177,10 +177,10 @@ class Exact:
 
     @cached_property
     def whole_cut_slowdown(self) -> Fraction:
-        """Lower bound of the worst slowdown for all routings of whole flows.
+        """Lower bound of the worst slowdown under any routing of whole flows, from the first phase of each job.
 
-        The bound is the largest value of ``_fullest`` over all cuts and all flow sizes s, where flows of at least s
-        count as flows of size s. Only the first phase of each job is considered."""
+        For each cut around a switch and each size s, it counts the flows of at least s that cross the cut, and takes
+        them as flows of size s. The bound is the largest ``_fullest`` of these."""
         first = {
             job: min(phase for flow in self.flows if flow.job == job for phase in flow.demand) for job in self.jobs
         }
@@ -196,7 +196,7 @@ class Exact:
         return found
 
     def _crossings(self) -> Iterator[tuple[Flow, tuple[str, int]]]:
-        """Yield each flow between two switches twice: with the cut around its source and around its destination."""
+        """Yield each flow between two switches twice: with its cut out of the source, and into the destination."""
         for flow in self.flows:
             if flow.ends[0] != flow.ends[1]:
                 yield flow, ("out", flow.ends[0])
@@ -207,7 +207,7 @@ class Exact:
 
 
 def _demands(instance: Instance) -> dict[tuple[int, int, int], dict[int, Fraction]]:
-    """Return the bit/s of each phase by job, source and destination."""
+    """Return the demand in bit/s of each phase, by (job, source, destination)."""
     through: defaultdict[tuple[int, int, int, str], int] = defaultdict(int)
     bits: defaultdict[tuple[int, int, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for job, src, dst, phase, size in instance.sends:
@@ -232,10 +232,10 @@ def _peaks(phases: Mapping[tuple[int, int], _Rate]) -> dict[int, _Rate]:
 
 @lru_cache(maxsize=4096)
 def _fullest(count: int, size: int, capacities: tuple[int, ...]) -> Fraction:
-    """Return the smallest possible load of the fullest link when ``count`` whole flows of ``size`` cross the links.
+    """Return the load of the fullest link when ``count`` whole flows of ``size`` share the links as well as possible.
 
-    A link with k flows has the load k * size / capacity. The result is the count-th smallest of these loads over all
-    links and k. Larger flows cannot make it smaller."""
+    A link with k flows has the load k * size / capacity. Of these loads, for all links and all k, the result is the
+    count-th smallest. It is a lower bound for larger flows, too."""
     held = [count * capacity // sum(capacities) for capacity in capacities]
     full = max(Fraction(k * size, capacity) for k, capacity in zip(held, capacities, strict=True))
     missing = count - sum(held)

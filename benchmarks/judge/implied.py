@@ -1,9 +1,8 @@
-"""Check of whether the claims of a plan's file follow from its witnesses, independent of the product's checker.
+"""Independent check of whether the claims of a plan's file follow from its proofs, to test the product's checker.
 
-The witnesses are the file's cuts and proofs. All walks are listed, sums are fractions, and sets of jobs are tried one
-by one. This module imports nothing of the controller. The input is the plan as plain data
-(docs/reference/json-output.md). The results are whether its claims follow, and the slowdowns of its routes. The module
-also makes copies with one change, or with false claims, to test the product's checker.
+It imports nothing of the controller, and is simple instead of fast: it lists all walks, computes in fractions, and
+tries sets of jobs one by one. A plan is plain data (docs/reference/json-output.md), whose proofs refer to cuts of the
+fabric. The module also makes changed copies of a plan, and copies that claim too much.
 """
 
 import json
@@ -18,7 +17,7 @@ from typing import Any
 
 
 def follows(plan: Any) -> bool:
-    """Return whether the claims follow; False for data that do not have the form of a plan."""
+    """Return whether the plan's claims follow from its proofs; False if the data are no plan."""
     try:
         return _Plan(plan).holds()
     except (ArithmeticError, LookupError, TypeError, ValueError):
@@ -26,7 +25,7 @@ def follows(plan: Any) -> bool:
 
 
 def slowdowns(plan: Any) -> list[Fraction]:
-    """Return the slowdown of each job under the routes of the plan."""
+    """Return the slowdown of each job under the plan's routes."""
     loads: defaultdict[int, defaultdict[tuple[int, Any], int]] = defaultdict(lambda: defaultdict(int))
     for flow in plan["flows"]:
         for share, path in flow["route"]:
@@ -112,9 +111,9 @@ class _Plan:
         return not any(all(len(slow & members) >= least for members, least in groups) for slow in few)
 
     def _needs(self, group: Any, bound: Fraction, highest: Fraction) -> bool:
-        """Return whether every routing gives at least ``least`` jobs of the group a slowdown of ``bound`` or more.
+        """Return whether at least ``least`` jobs of the group must have a slowdown of ``bound`` or more.
 
-        No job may have a slowdown above ``highest``."""
+        This must hold under every routing that gives no job a slowdown above ``highest``."""
         cut, members, least = self._plan["cuts"][group["cut"]], sorted(set(group["jobs"])), group["least"]
         price, need = dict(map(tuple, cut["prices"])), self._need(cut)
         if not 0 < least <= len(members) or min(price.values()) < 0 or min(price) < 0:
@@ -127,7 +126,7 @@ class _Plan:
     def _crowded(
         self, cut: Any, price: dict[int, int], low: set[int], need: Any, bound: Fraction, highest: Fraction
     ) -> bool:
-        """Return whether the cut lacks room for all jobs if the jobs in ``low`` have slowdowns below ``bound``.
+        """Return whether the cut has too little capacity for slowdowns below ``bound`` of all jobs in ``low``.
 
         The other jobs may have slowdowns up to ``highest``."""
         unit, capacity = cut["unit"], {link: self._links[link][2] for link in price}
@@ -144,10 +143,10 @@ class _Plan:
         return bool(of_low + part * of_others > sum(of * below[link] for link, of in price.items()))
 
     def _scattered(self, flows: int, subflows: int, unit: int, bound: Fraction, capacities: list[int]) -> bool:
-        """Return whether flows of one unit, in so few subflows, cannot keep all of these links below the bound.
+        """Return whether flows of one unit, split into few subflows, overload the links: not all stay below the bound.
 
-        Flows and links that share subflows are a group. ``fewest[n]`` is the number of links that n flows need, as one
-        group or as several."""
+        ``fewest[n]`` is the smallest number of links on which n flows fit. The flows are divided into groups. In a
+        group, flows are connected by links that they share, so g flows reach at most g * (subflows - 1) + 1 links."""
         if flows * unit >= bound * sum(capacities[max(0, len(capacities) - flows * subflows) :]):
             return True
         fewest: list[float] = [0]
@@ -191,11 +190,11 @@ class _Plan:
 
 
 SAME = Fraction(3, 10**4)
-"""Relative difference up to which two slowdowns count as the same here; the planner's own tolerance is smaller."""
+"""Relative difference up to which two slowdowns count as equal; larger than the planner's own tolerance."""
 
 
 def with_own_slowdowns(plan: Any) -> Any:
-    """Change the plan's slowdowns in place to the slowdowns of its routes, and return the plan."""
+    """Set the slowdowns that the plan states to those of its routes, in place, and return the plan."""
     for job, slowdown in zip(plan["jobs"], slowdowns(plan), strict=True):
         job["slowdown"] = math.ceil(slowdown * plan["denominator"])
     return plan
@@ -209,7 +208,7 @@ def _copy(data: Any) -> Any:
 
 
 def boasting(plan: Any, walks: Callable[[Any], list[list[int]]], rng: random.Random) -> Any | None:
-    """Return a copy of the plan with worse routes, claimed to be best; None if no worse routes were found.
+    """Return a copy of the plan with worse routes that it claims to be the best; None if none were found.
 
     ``walks``: function that returns the walks that a flow may take."""
     best = sorted(slowdowns(plan), reverse=True)
@@ -224,9 +223,9 @@ def boasting(plan: Any, walks: Callable[[Any], list[list[int]]], rng: random.Ran
 
 
 def refuted(claimed: Sequence[Fraction], other: Sequence[Fraction]) -> bool:
-    """Return whether the slowdowns ``other`` refute the claim that the slowdowns ``claimed`` are the least possible.
+    """Return whether slowdowns ``other`` prove that slowdowns ``claimed`` are not the least possible.
 
-    Both are sorted, largest first. The claim is refuted if ``other`` is smaller at the first entry that differs."""
+    Both are sorted, largest first. The proof is an ``other`` that is smaller at the first entry that differs."""
     for least, slowdown in zip(claimed, other, strict=True):
         if slowdown * (1 + SAME) < least:
             return True
@@ -236,9 +235,9 @@ def refuted(claimed: Sequence[Fraction], other: Sequence[Fraction]) -> bool:
 
 
 def _claiming(plan: Any, rng: random.Random) -> Any:
-    """Claim in place that the plan's proofs prove all of its slowdowns, and return the plan.
+    """Let the plan claim, in place, that its proofs prove all of its slowdowns, and return it.
 
-    Their bounds are set to the slowdowns, and some proofs are left out, changed or added at random."""
+    The bounds of the proofs are set to the slowdowns. At random, proofs are also left out, changed or added."""
     claimed = sorted((job["slowdown"] for job in plan["jobs"]), reverse=True)
     plan["proven"], plan["searched"] = len(claimed), 0
     proofs = [proof for proof in plan["proofs"] if rng.random() < 0.9]
@@ -259,9 +258,9 @@ def _claiming(plan: Any, rng: random.Random) -> Any:
 
 
 def changed(plan: Any, rng: random.Random) -> tuple[str, Any]:
-    """Return a copy with one change of a witness, or of the problem, and the name of the change.
+    """Return the name of a change, and a copy of the plan with this change of a proof or of the problem.
 
-    A change of the problem usually also updates the slowdowns that follow from it."""
+    After a change of the problem, the stated slowdowns are usually set to those that then hold."""
     mutant = _copy(plan)
     if plan["proofs"] and rng.random() < 0.7:
         name = rng.choice(_OF_WITNESSES)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 MOST_FLOWS = 24
 MOST_PATHS = 128
-"""Largest number of shortest paths between two switches with hosts; the exact solver handles this number."""
+"""Largest number of shortest paths between two switches with hosts; the exact solver can handle this number."""
 _GBPS = 10**9
 _RATES = (10 * _GBPS, 25 * _GBPS, 40 * _GBPS, 100 * _GBPS)
 _UNIT = 1_000_000
@@ -19,7 +19,9 @@ _MOST_BYTES = 10**10
 
 
 class Cable(NamedTuple):
-    """Cable between two switches with ``bps`` each way, of which other traffic uses ``taken_ab`` and ``taken_ba``."""
+    """Cable between two switches.
+
+    Its capacity is ``bps`` each way, of which other traffic uses ``taken_ab`` and ``taken_ba``."""
 
     a: int
     b: int
@@ -29,7 +31,7 @@ class Cable(NamedTuple):
 
 
 class Host(NamedTuple):
-    """Host on ``switch``; other traffic uses ``taken_out`` bit/s out of it and ``taken_in`` bit/s into it."""
+    """Host on a switch. Other traffic uses ``taken_out`` bit/s of its NIC outwards and ``taken_in`` bit/s inwards."""
 
     switch: int
     bps: int
@@ -38,7 +40,7 @@ class Host(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Bytes (``size``) that a job sends from one host to another, by number, in one phase of its iteration."""
+    """Bytes that a job sends from host number ``src`` to ``dst`` in one phase of each iteration."""
 
     job: int
     src: int
@@ -50,7 +52,7 @@ class Send(NamedTuple):
 class Instance(NamedTuple):
     """Planning problem. Switches are numbered from 0.
 
-    A job, a source and a destination make one flow; no two jobs share a pair."""
+    All sends of a job between the same two hosts make one flow. No two jobs send between the same two hosts."""
 
     name: str
     switches: int
@@ -77,16 +79,16 @@ def from_json(data: Mapping[str, Any]) -> Instance:
 
 
 MIXED = 0
-"""Limit of subflows that stands for 1, 2 and 3 subflows per flow, in turn by the number of the job."""
+"""Value of ``max_subflows`` that allows 1, 2 or 3 subflows per flow, depending on the number of the job."""
 
 
 def limit_of(max_subflows: int, job: int) -> int:
-    """Return the largest number of subflows of the job's flows."""
+    """Return how many subflows a flow of the job may have."""
     return 1 + job % 3 if max_subflows == MIXED else max_subflows
 
 
 def generate(seed: int) -> Instance:
-    """Return the instance of a seed. Its kind of fabric is number seed modulo ``len(KINDS)``."""
+    """Return the instance of a seed. The kinds of fabric (``KINDS``) take turns from seed to seed."""
     rng = random.Random(seed)
     kind = tuple(KINDS)[seed % len(KINDS)]
     while True:
@@ -117,7 +119,7 @@ def _leaf_spine(rng: random.Random) -> _Fabric:
 
 
 def _three_tiers(rng: random.Random) -> _Fabric:
-    """Return pods of edge and aggregation switches; aggregation switch n of each pod has cables to core group n."""
+    """Return a fabric of pods and cores: aggregation switch n of each pod is connected to the cores of group n."""
     pods, edges, planes, cores = rng.randint(2, 3), rng.randint(1, 2), 2, rng.choice((1, 2, 2))
     nic, uplink = _two_rates(rng)
     first_plane = pods * edges
@@ -132,7 +134,7 @@ def _three_tiers(rng: random.Random) -> _Fabric:
 
 
 def _graph(rng: random.Random) -> _Fabric:
-    """Return a random tree with more edges and parallel cables, or switches in a line."""
+    """Return a random tree with additional edges and parallel cables, or switches in a line."""
     switches = rng.randint(3, 7)
     line = rng.random() < 0.2
     if line:
@@ -151,7 +153,6 @@ KINDS = {"leaf-spine": _leaf_spine, "three tiers": _three_tiers, "graph": _graph
 
 
 def _two_rates(rng: random.Random) -> tuple[int, int]:
-    """Return the rates of NICs and of cables."""
     nic = rng.choice(_RATES)
     return nic, rng.choice((nic, nic, nic // 2, nic // 2, 2 * nic))
 
@@ -168,7 +169,7 @@ def _hosts(rng: random.Random, switches: Sequence[int], nic: int) -> tuple[Host,
 
 
 def _without_some(rng: random.Random, fabric: _Fabric) -> _Fabric | None:
-    """Return the fabric without a few cables; None when hosts are disconnected or there are too many paths."""
+    """Return the fabric without up to three cables; None if hosts are cut off or there are too many paths."""
     switches, cables, hosts = fabric
     gone = set(rng.sample(range(len(cables)), min(len(cables) - 1, rng.choice((0, 0, 1, 2, 3)))))
     cables = [cable for number, cable in enumerate(cables) if number not in gone]
@@ -180,7 +181,7 @@ def _without_some(rng: random.Random, fabric: _Fabric) -> _Fabric | None:
 
 
 def number_of_paths(switches: int, cables: Sequence[Cable], src: int) -> list[int]:
-    """Return the number of shortest paths from ``src`` to each switch; 0 where there is none."""
+    """Return the number of shortest paths from ``src`` to each switch; 0 for a switch that it does not reach."""
     count, distance, frontier = [0] * switches, {src: 0}, [src]
     count[src] = 1
     while frontier:
@@ -197,7 +198,7 @@ def number_of_paths(switches: int, cables: Sequence[Cable], src: int) -> list[in
 
 
 def _with_background(rng: random.Random, cables: Sequence[Cable]) -> tuple[Cable, ...]:
-    """Return the cables with other traffic: none, up to 2 %, up to 30 %, or in steps of 10 %."""
+    """Return the cables with other traffic: none, up to 2 %, up to 30 %, or multiples of 10 % of the capacity."""
     kind = rng.choice(("none", "none", "none", "little", "much", "steps"))
     if kind == "none":
         return tuple(cables)
@@ -214,7 +215,7 @@ def _with_background(rng: random.Random, cables: Sequence[Cable]) -> tuple[Cable
 
 
 def _sends(rng: random.Random, hosts: Sequence[Host]) -> tuple[Send, ...]:
-    """Return the traffic of random jobs, which have hosts of their own or share hosts."""
+    """Return the traffic of one to four random jobs, on disjoint hosts or on the same."""
     size = _sizes(rng)
     most, jobs = max(rng.randint(2, MOST_FLOWS), rng.randint(2, MOST_FLOWS)), rng.randint(1, 4)
     order, apart = rng.sample(range(len(hosts)), len(hosts)), rng.random() < 0.6
@@ -234,7 +235,7 @@ def _sends(rng: random.Random, hosts: Sequence[Host]) -> tuple[Send, ...]:
 
 
 def _pattern(rng: random.Random, hosts: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Yield (source, destination) of rings, of random pairs, or of all pairs among four hosts."""
+    """Yield the (source, destination) of rings, of random pairs, or of all pairs among four hosts."""
     kind = rng.choice(("rings", "rings", "pairs", "everyone"))
     order = rng.sample(hosts, len(hosts))
     if len(order) < 2:
@@ -255,7 +256,7 @@ def _pattern(rng: random.Random, hosts: Sequence[int], most: int) -> Iterator[tu
 
 
 def _sizes(rng: random.Random) -> Iterator[int]:
-    """Yield sizes in bytes without end: all equal, small multiples of a unit, or arbitrary."""
+    """Yield numbers of bytes without end: all equal, small multiples of a unit, or arbitrary."""
     kind, base = rng.choice(("equal", "equal", "multiples", "any")), rng.randrange(1, _MOST_BYTES)
     while True:
         if kind == "equal":

@@ -1,10 +1,14 @@
-"""Benchmark ``mixes``: plan jobs with several phases and unequal bytes, and compare with independent methods.
+"""Benchmark ``mixes``: slowdowns of plans for jobs with several phases and unequal bytes, against independent methods.
 
-Whole flows are compared with an annealer, flows of two subflows with an annealer of two equal pieces, and flows of more
-subflows with the fluid optimum. None of them shares code with the controller. Every case is also planned in a short
-time, which must not give a better plan. Module ``mixes`` has the cases. The result is a table or JSON. Every verdict is
-in a file, and a run continues where the previous one ended. What the other methods find is in a second file, so that a
-run with another planner takes the planner's time only.
+The methods depend on the number of subflows, and share no code with the controller:
+
+- one: an annealer of whole flows;
+- two: an annealer of flows in two equal pieces;
+- more: the fluid optimum, for flows that may be split at will.
+
+Every case (``mixes.CASES``) is also planned in a tenth of the time, which must not give a better plan. Every verdict is
+saved in a file, and a run continues where the previous one ended. The results of the other methods are saved in a
+second file, so that a run of a changed planner takes only the planner's time.
 """
 
 import math
@@ -30,14 +34,14 @@ from controller.planning.problem import PlanLimits
 from signalbox.commands.output import AsJson
 
 _ANNEALED = (1, 2)
-"""Numbers of subflows for which the annealer is the judge."""
+"""Numbers of subflows for which the annealer is the other method."""
 _LONGER = 10
-"""Time of the annealer, as a multiple of the planner's time limit."""
+"""Time that the annealer gets, relative to the planner's time limit."""
 _SHORT = 0.1
-"""Time limit of the short plan, as a part of the planner's time limit."""
+"""Time limit of the short plan, relative to the planner's time limit."""
 _SAME, _NEAR = 1e-4, 0.01
 _ROUNDING = 1e-7
-"""Relative amount by which the annealer's sums may be too small."""
+"""Relative rounding error of the annealer's sums."""
 
 
 def main(
@@ -80,7 +84,7 @@ def flows_of(name: str) -> int:
 
 
 def judged(name: str, counts: Sequence[int], limits: PlanLimits, anneal_s: float, judges: Records) -> Record:
-    """Return the record of a case. ``judges``: values that the other methods found, by case and method."""
+    """Return the record of a case. ``judges``: results of the other methods, by case and method."""
     instance = instance_for(CASES[name])
     exact = Exact(instance)
     judge = Judge(exact, SOLVE_S)
@@ -132,7 +136,7 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
 
 
 def _excess(plan: Record) -> float:
-    """Return the relative distance of the plan from its judge; the annealer may also be worse than the plan."""
+    """Return by how much the plan's slowdown exceeds that of the other method, relatively; 0 if it is smaller."""
     return max(0.0, float(plan["slowdown"] / plan["judged"] - 1))
 
 

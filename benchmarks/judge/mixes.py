@@ -1,7 +1,7 @@
 """Cases of the benchmark ``mixes``: jobs with several phases and unequal bytes, on irregular fabrics.
 
-``CASES`` has every combination of ``FABRICS``, ``MIXES`` and ``FAILURES``. ``instance_for`` makes the instance of a
-case; the case's name is its seed. This module imports nothing of the controller.
+``CASES`` has every combination of ``FABRICS``, ``MIXES`` and ``FAILURES``. A case's name is the random seed of its
+instance (``instance_for``). This module imports nothing of the controller.
 """
 
 import random
@@ -13,14 +13,14 @@ from benchmarks.judge.instances import Cable, Host, Instance, Send, number_of_pa
 
 _BPS = 100 * 10**9
 _SIZE = 840 * 10**6
-"""Bytes that a rank sends in the largest phase of a job; all parts of it are whole numbers."""
+"""Bytes that a rank sends in the largest phase. They can be divided by 8 and by small numbers without a remainder."""
 _MOST_HOSTS = 640
-"""Largest number of hosts with jobs, so that the largest cases have about 6,000 flows."""
+"""Number of hosts that jobs use at most; the largest cases then have about 6,000 flows."""
 _UNEQUAL = (1, 3, 7)
 _BLOCK = 8
 
 Part = tuple[int, int, int, int]
-"""Traffic of a job: rank of the sender, rank of the receiver, phase, bytes."""
+"""Traffic of a job: (sending rank, receiving rank, phase, bytes)."""
 
 
 class Case(NamedTuple):
@@ -36,14 +36,14 @@ class _Fabric(NamedTuple):
     cables: list[Cable]
     hosts: tuple[Host, ...]
     spines: tuple[int, ...]
-    """Switches that fail as a spine."""
+    """Switches of which one fails in the failure "1 spine"."""
 
 
 # ---- fabrics
 
 
 def _leaf_spine(leaves: int, spines: int, ratio: int, slow: int = 1) -> _Fabric:
-    """Return a leaf-spine whose leaves have ``ratio`` times the rate of their uplinks in NICs.
+    """Return a leaf-spine in which the NICs of a leaf have ``ratio`` times the rate of its uplinks.
 
     ``slow``: factor by which the cables to every second spine are slower."""
     hosts = max(4, spines)
@@ -57,7 +57,7 @@ def _leaf_spine(leaves: int, spines: int, ratio: int, slow: int = 1) -> _Fabric:
 
 
 def _fat_tree(k: int) -> _Fabric:
-    """Return a fat-tree in which every fourth core has cables of half the rate."""
+    """Return a fat-tree in which one of the cores of each aggregation switch has cables of half the rate."""
     half = k // 2
     edges, aggregations = k * half, 2 * k * half
     cables = [
@@ -73,7 +73,7 @@ def _fat_tree(k: int) -> _Fabric:
 
 
 def _dragonfly(groups: int, routers: int) -> _Fabric:
-    """Return groups of fully meshed routers; two cables join each two routers of a group, and each two groups."""
+    """Return groups of routers. Two cables join each two routers of a group, and two join each two groups."""
     cables = [
         Cable(group * routers + a, group * routers + b, _BPS)
         for group in range(groups)
@@ -112,7 +112,7 @@ def _ring(ranks: Sequence[int], phase: int, size: int) -> Iterator[Part]:
 
 
 def _experts(ranks: int) -> Iterator[Part]:
-    """Mixture of experts: all-to-alls among eight ranks, there and back, then a ring of gradients over all ranks."""
+    """Mixture of experts: all-to-alls in groups of eight ranks in two phases, then a ring over all ranks."""
     for first in range(0, ranks, _BLOCK):
         group = range(first, min(ranks, first + _BLOCK))
         for phase in (0, 1):
@@ -121,7 +121,7 @@ def _experts(ranks: int) -> Iterator[Part]:
 
 
 def _pipeline(ranks: int) -> Iterator[Part]:
-    """Pipeline of four stages, forward and backward, then a ring of gradients among the ranks of each stage."""
+    """Pipeline of four stages: forward, backward, then a ring of gradients over the ranks of each stage."""
     width = ranks // 4
     for rank in range(ranks - width):
         yield rank, rank + width, 0, _SIZE
@@ -131,7 +131,7 @@ def _pipeline(ranks: int) -> Iterator[Part]:
 
 
 def _tensor(ranks: int) -> Iterator[Part]:
-    """Tensor parallelism in rings of four, then data parallelism in rings across them."""
+    """Tensor parallelism in rings of four ranks, then data parallelism in rings of one rank from each of these."""
     for first in range(0, ranks, 4):
         yield from _ring(range(first, first + 4), 0, _SIZE)
     for first in range(4 if ranks > 4 else 0):
@@ -139,13 +139,13 @@ def _tensor(ranks: int) -> Iterator[Part]:
 
 
 def _halving(ranks: int) -> Iterator[Part]:
-    """Halving-doubling: in each phase every rank exchanges half as many bytes with a rank twice as far away."""
+    """Halving-doubling: in each phase a rank exchanges half as many bytes as before, with a rank twice as far away."""
     for phase in range(ranks.bit_length() - 1):
         yield from ((rank, rank ^ 1 << phase, phase, _SIZE >> phase) for rank in range(ranks))
 
 
 def _sharded(ranks: int) -> Iterator[Part]:
-    """Fully sharded data parallelism: a ring that gathers, and the ring in the other direction that scatters."""
+    """Fully sharded data parallelism: a ring in one direction that gathers, then a ring in the other that scatters."""
     yield from _ring(range(ranks), 0, _SIZE)
     yield from _ring(range(ranks)[::-1], 1, _SIZE)
 
@@ -170,8 +170,8 @@ CASES = {str(case): case for case in map(Case._make, product(FABRICS, MIXES, FAI
 def instance_for(case: Case) -> Instance:
     """Return the instance of a case, always the same one.
 
-    Jobs have hosts of their own, in order or at random. Their traffic is in equal bytes, or each eight ranks send one,
-    three or seven parts of the bytes in turn."""
+    Jobs have disjoint sets of hosts, either in order or at random. Either all ranks send equal bytes, or blocks of
+    eight ranks send one, three or seven times as many, in turn."""
     rng = random.Random(str(case))
     fabric = FABRICS[case.fabric]()
     fragmented, unequal = rng.random() < 0.6, rng.random() < 0.5
@@ -191,7 +191,7 @@ def instance_for(case: Case) -> Instance:
 
 
 def _failed(rng: random.Random, fabric: _Fabric, switches: int, failure: str) -> tuple[Cable, ...]:
-    """Return the cables that are left; at most every eighth cable fails, and all hosts stay connected."""
+    """Return the cables without the failed ones. At most an eighth of the cables fails, and no host is cut off."""
     cables = fabric.cables
     if failure == "1 spine" and fabric.spines:
         gone = rng.choice(fabric.spines)

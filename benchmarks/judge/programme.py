@@ -1,8 +1,8 @@
-"""Least slowdowns of any routing: mixed-integer and linear programmes, solved by HiGHS, or by SCIP where HiGHS fails.
+"""Routings with the smallest slowdowns, found by HiGHS, or by SCIP where HiGHS fails.
 
-This module imports nothing of the controller. The input is an ``Exact``. The result is a better routing, or the finding
-that none exists. The caller evaluates a routing in fractions, so rounding never makes it look better than it is. The
-finding that none exists is as exact as HiGHS (1e-6).
+This module imports nothing of the controller. It returns a routing, or the finding that no better one exists. The
+caller evaluates routings in fractions, so that rounding cannot make one look better than it is. The finding that none
+exists is as exact as HiGHS is (1e-6).
 """
 
 import os
@@ -20,52 +20,52 @@ from benchmarks.judge.exact import Exact, Path, Routing
 from benchmarks.judge.instances import limit_of
 
 _GAP = 1e-7
-"""Gap between a solution and its bound at which HiGHS stops."""
+"""Gap between a solution and its bound at which HiGHS stops, relative and absolute."""
 
 
 class Found(NamedTuple):
     routing: Routing | None
-    """Best routing that was found; None if none is below the requested slowdown."""
+    """Best routing; None if none was found below the requested slowdown."""
     decided: bool
-    """Whether it is proven that no better routing exists."""
+    """Whether it is proven that there is no better routing."""
 
 
 def fluid(exact: Exact, seconds: float) -> Found:
-    """Return a routing with the smallest worst slowdown when flows may have any number of subflows."""
+    """Return a routing with the smallest worst slowdown, if flows may have any number of subflows."""
     return _Model(exact, None, seconds).solve(None)
 
 
 def better(exact: Exact, max_subflows: int, vector: Sequence[Fraction], below: Fraction, seconds: float) -> Found:
-    """Return a routing whose largest slowdowns are at most those of ``vector`` and whose next slowdown is minimal.
+    """Return a routing that keeps the largest slowdowns and minimizes the next one.
 
-    The next slowdown must be at most ``below``; with an empty ``vector`` it is the worst slowdown. ``max_subflows``:
-    largest number of subflows of a flow."""
+    Its largest slowdowns are at most those of ``vector``. The next slowdown is minimal, and at most ``below``; if
+    ``vector`` is empty, it is the worst slowdown. A flow has at most ``max_subflows`` subflows."""
     return _Model(exact, max_subflows, seconds, vector).solve(below)
 
 
 class _Class(NamedTuple):
-    """Class of interchangeable flows: of one job, with the same demands, between the same switches."""
+    """Flows of one job that are interchangeable: they have the same demands, and the same switches at their ends."""
 
     flows: list[int]
     paths: tuple[Path, ...]
     most: int | None
-    """Largest number of subflows of a flow, None for any number."""
+    """Number of subflows that a flow may have; None for any number."""
 
     @property
     def whole(self) -> bool:
-        """Whether the number of flows on each path is an integer."""
+        """Whether flows are not split, so that the number of flows on a path is an integer."""
         return self.most == 1
 
     @property
     def cut(self) -> bool:
-        """Whether the class is a single flow with a limited number of subflows, so that each path needs a boolean."""
+        """Whether this is a single flow that may use only some of its paths, so that each path needs a boolean."""
         return self.most is not None and 1 < self.most < len(self.paths)
 
 
 class _Model:
-    """Programme of an instance, whose loads are relative to capacities.
+    """Linear programme of an instance. ``max_subflows``: subflows that a flow may have; None for any number.
 
-    ``max_subflows``: largest number of subflows of a flow, None for any number."""
+    Loads in the programme are relative to the capacities of the links."""
 
     def __init__(self, exact: Exact, max_subflows: int | None, seconds: float, vector: Sequence[Fraction] = ()) -> None:
         self._exact = exact
@@ -77,9 +77,9 @@ class _Model:
         self._classes = self._classified(max_subflows)
         self._worst = self._model.add_variable(lb=1.0 if vector else float(max(exact.nic_slowdowns.values())))
         self._share: list[list[Any]] = []
-        """Number of flows on each path, by class and path."""
+        """Variables for the number of flows on each path, by class and path."""
         self._there: list[list[Any]] = []
-        """Boolean by class and path, 1 if a flow uses the path; the variable of ``_share`` where none is needed."""
+        """Variables, by class and path, that are 1 if a flow uses the path; those of ``_share`` where these suffice."""
         for of in self._classes:
             self._add(of)
         self._slowdown = self._slowdowns() if vector else None
@@ -144,10 +144,10 @@ class _Model:
         return peak
 
     def _slowdowns(self) -> dict[int, Any]:
-        """Return a variable for the slowdown of each job.
+        """Return a variable for the slowdown of each job, and limit the sorted slowdowns.
 
-        The variable to minimize is appended to the vector as its last entry. At most m slowdowns may be above entry m,
-        counted from 0."""
+        At most m jobs may have a slowdown above entry m of the vector, counted from 0. The last entry is the
+        variable that is minimized."""
         model, exact = self._model, self._exact
         highest = self._vector[0]
         least = {job: min(float(slowdown), highest) for job, slowdown in exact.nic_slowdowns.items()}
@@ -176,7 +176,7 @@ class _Model:
     def _solved(self, solver: mathopt.SolverType) -> mathopt.SolveResult | None:
         """Return the result, or None when the solver fails.
 
-        OR-Tools raises ``AttributeError`` when it tries to report a failure."""
+        OR-Tools raises ``AttributeError`` when it tries to report a failure of the solver."""
         with _without_output():
             try:
                 return mathopt.solve(self._model, solver, params=self._parameters)
@@ -206,9 +206,9 @@ class _Model:
 
 @contextmanager
 def _without_output() -> Iterator[None]:
-    """Discard output that the block writes to stdout outside Python.
+    """Discard what libraries outside Python write to stdout while the block runs.
 
-    HiGHS prints lines for its own developers, which would be mixed with the JSON."""
+    HiGHS writes lines for its own developers, which would end up in the JSON output."""
     sys.stdout.flush()
     kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)

@@ -1,8 +1,8 @@
-"""Verdicts on the planner's claims about an instance, compared with exact slowdowns.
+"""Verdicts on the planner's claims about an instance.
 
-The module imports nothing of the controller. The input is an instance's ``Exact``, and an ``Answer`` for each number of
-subflows. The result is a ``Verdict`` for each answer: the smallest worst slowdown as far as it is known, and a sentence
-for every claim that is refuted. A refutation is always a routing whose slowdowns are computed in fractions.
+The module imports nothing of the controller. A ``Judge`` gets the instance's ``Exact``, and an ``Answer`` for each
+number of subflows. Each ``Verdict`` has the smallest worst slowdown, as far as it can be found, and a sentence for
+every claim that is refuted. Every refutation is a routing whose slowdowns are computed in fractions.
 """
 
 import time
@@ -16,30 +16,30 @@ from benchmarks.judge import programme
 from benchmarks.judge.exact import Exact, Routing
 
 SAME = Fraction(1, 10**4)
-"""Relative difference up to which the planner treats two slowdowns as one (docs/explanation/planning.md)."""
+"""Relative difference up to which the planner treats two slowdowns as equal (docs/explanation/planning.md)."""
 _ROUNDING = Fraction(1, 10**9)
 _BETTER = Fraction(1, 10**6)
-"""Smallest relative improvement for which a better routing is searched for."""
+"""Relative improvement of the worst slowdown that a better routing must have at least."""
 SOLVE_S = 20.0
 """Time limit in seconds of one optimization by HiGHS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Plan with at most ``max_subflows`` subflows per flow.
+    """Claims of a plan with at most ``max_subflows`` subflows per flow.
 
-    Fields without a docstring have the names and meanings of the controller's ``Plan``."""
+    Fields without a docstring are those of the controller's ``Plan``."""
 
     max_subflows: int
     routes: Routing
-    """Subflows of each flow; empty for a flow without a route."""
+    """Subflows of each flow; none for a flow without a route."""
     job_slowdown: Mapping[int, float]
     bound: float
     fluid_bound: float
     integer_bound: float
     slowdowns_proven: int
     certificate: str
-    """Certificate of the plan; begins with "none" when there is no plan."""
+    """Certificate of the plan. If there is no plan, the text begins with "none"."""
     solver: str
     wall_s: float
     cpu_s: float
@@ -49,13 +49,14 @@ class Answer:
 class Verdict:
     max_subflows: int
     slowdown: float
-    """Slowdown of the worst job."""
     optimum: float
-    """Smallest worst slowdown of all known routings with at most ``max_subflows`` subflows per flow."""
+    """Smallest worst slowdown of any known routing with at most ``max_subflows`` subflows per flow."""
     decided: bool
-    """Whether it is proven that no routing has a smaller worst slowdown than ``optimum``."""
+    """Whether it is proven that no such routing has a smaller one."""
     least: float
-    """Lower bound of the fluid optimum, or the fluid optimum itself."""
+    """Fluid optimum, or a lower bound of it.
+
+    The fluid optimum is the smallest worst slowdown with any number of subflows."""
     bound: float
     certificate: str
     solver: str
@@ -64,26 +65,26 @@ class Verdict:
     most_subflows: int
     jobs_proven: int
     undecided: int = 0
-    """Number of slowdowns below the worst that are claimed as proven and could not be judged in time."""
+    """Number of slowdowns, except the worst, that the plan claims as proven and that HiGHS could not judge in time."""
     refuted: list[str] = field(default_factory=list)
-    """Texts about refuted claims of the certificate."""
+    """Sentences about claims of the certificate that are refuted."""
     faults: list[str] = field(default_factory=list)
-    """Texts about faults of the routing and of its slowdowns."""
+    """Sentences about errors in the routing or in the stated slowdowns."""
     worse: list[str] = field(default_factory=list)
-    """Texts about slowdowns that are worse than in the answers with fewer subflows."""
+    """Sentences about slowdowns that are larger than in an answer with fewer subflows."""
     vector: list[float] = field(default_factory=list)
-    """All slowdowns of the plan, largest first."""
+    """Slowdowns of all jobs under the plan, largest first."""
     best_vector: list[float] = field(default_factory=list)
-    """Lexicographically least slowdowns with this limit of subflows; empty if they were not decided in time."""
+    """Smallest possible slowdowns, largest first, compared entry by entry; empty if they were not decided in time."""
 
     @property
     def gap(self) -> float:
-        """Relative gap of the slowdown to ``optimum``."""
+        """Excess of the worst slowdown over ``optimum``, relative to it."""
         return max(0.0, self.slowdown / self.optimum - 1)
 
     @property
     def vector_gap(self) -> float | None:
-        """Largest relative gap of an entry of ``vector`` to the entry of ``best_vector``; None if that is unknown."""
+        """Largest relative excess of ``vector`` over ``best_vector`` in any entry; None if that is empty."""
         gaps = [slowdown / best - 1 for slowdown, best in zip(self.vector, self.best_vector, strict=False)]
         return max(0.0, *gaps) if gaps else None
 
@@ -94,20 +95,20 @@ class Verdict:
 class Judge:
     """Judge of one instance.
 
-    Answers must be judged in ascending order of ``max_subflows``, because a routing within a limit of subflows is also
-    within every higher limit."""
+    Answers must be judged in ascending order of ``max_subflows``, because a routing found for few subflows is also
+    valid for more."""
 
     def __init__(self, exact: Exact, solve_s: float = SOLVE_S) -> None:
         self._exact = exact
         self._solve_s = solve_s
         self.fluid: Fraction | None = None
-        """Fluid optimum; None until it is needed."""
+        """Fluid optimum; None until it was computed."""
         self._whole: Fraction | None = None
         self._best: Routing | None = None
         self._before: tuple[Fraction, ...] = ()
 
     def of(self, answer: Answer) -> Verdict:
-        """Return the full verdict, including the optimum for the answer's limit of subflows."""
+        """Return the full verdict, with the optimum for the answer's number of subflows."""
         verdict, vector = self._begin(answer)
         if not vector:
             return verdict
@@ -140,7 +141,9 @@ class Judge:
         return verdict
 
     def quick(self, answer: Answer) -> Verdict:
-        """Return a verdict that compares with the fluid optimum only, for workloads of a thousand flows."""
+        """Return a verdict without the optimum, for workloads of a thousand flows.
+
+        The plan is compared with the fluid optimum or, if flows are whole, with the largest bound of a cut."""
         verdict, vector = self._begin(answer)
         if vector:
             least = self._exact.whole_cut_slowdown if answer.max_subflows == 1 else self._least(vector[0])
@@ -153,9 +156,9 @@ class Judge:
         return verdict
 
     def _begin(self, answer: Answer) -> tuple[Verdict, tuple[Fraction, ...]]:
-        """Return a verdict without the parts that need a solver, and the slowdowns of the routing, largest first.
+        """Return the parts of a verdict that need no solver, and the slowdowns under the plan, largest first.
 
-        The slowdowns are empty for an invalid routing."""
+        The slowdowns are empty when the routing is invalid."""
         claimed = max(answer.job_slowdown.values(), default=1.0)
         verdict = Verdict(
             max_subflows=answer.max_subflows,
@@ -198,15 +201,13 @@ class Judge:
                 yield f"job {job} has slowdown {float(slowdown):.9g}, but the plan says {answer.job_slowdown[job]:.9g}"
 
     def _better(self, routing: Routing) -> Fraction:
-        """Keep the routing if it is the best so far, and return the worst slowdown of the best routing."""
+        """Remember the routing if it is the best so far, and return the worst slowdown of the best."""
         if self._best is None or self._exact.vector(routing)[0] < self._exact.vector(self._best)[0]:
             self._best = routing
         return self._exact.vector(self._best)[0]
 
     def _least(self, slowdown: Fraction) -> Fraction:
-        """Return a lower bound of the fluid optimum.
-
-        It is the optimum itself if the cuts do not prove ``slowdown`` optimal."""
+        """Return the fluid optimum, or a lower bound of it that proves ``slowdown`` optimal."""
         if slowdown <= self._exact.cut_slowdown * (1 + _BETTER):
             return self._exact.cut_slowdown
         if self.fluid is None:
@@ -217,9 +218,9 @@ class Judge:
         return max(self._exact.cut_slowdown, self.fluid * (1 - _BETTER / 10))
 
     def _proven(self, answer: Answer, vector: tuple[Fraction, ...], verdict: Verdict) -> None:
-        """Determine the least slowdown entry by entry, and refute slowdowns that are larger although claimed proven.
+        """Compute the smallest possible slowdowns one after the other, and refute claims that larger ones are proven.
 
-        When an entry is minimized, all earlier entries are kept at their least values."""
+        Each slowdown is minimized while all larger ones are kept at their smallest values."""
         if answer.slowdowns_proven and vector[0] > Fraction(verdict.optimum) * (1 + 2 * SAME):
             verdict.refuted.append(
                 f"worst slowdown {float(vector[0]):.9g} is claimed as proven, but a routing reaches "
@@ -247,7 +248,7 @@ class Judge:
 
 
 def first_difference(slowdowns: Sequence[Fraction], others: Sequence[Fraction]) -> int | None:
-    """Return the first index at which the two vectors differ by more than 2 ``SAME``, relatively; None if nowhere."""
+    """Return the first index at which the vectors differ by more than 2 ``SAME``, relatively; None if there is none."""
     for index, (a, b) in enumerate(zip(slowdowns, others, strict=True)):
         if abs(a - b) > 2 * SAME * max(a, b):
             return index
@@ -259,6 +260,6 @@ def _shown(slowdowns: Sequence[Fraction]) -> list[float]:
 
 
 def _compare(slowdowns: Sequence[Fraction], others: Sequence[Fraction]) -> int:
-    """Return -1 if ``slowdowns`` is smaller at the ``first_difference``, 1 if it is larger, 0 without a difference."""
+    """Return -1 if ``slowdowns`` is smaller at the first difference, 1 if it is larger, 0 if there is none."""
     where = first_difference(slowdowns, others)
     return 0 if where is None else -1 if slowdowns[where] < others[where] else 1

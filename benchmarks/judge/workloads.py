@@ -1,8 +1,8 @@
-"""Benchmark ``workloads``: plan the published workloads with failures, and compare the slowdowns with a fluid optimum.
+"""Benchmark ``workloads``: slowdowns of plans for the published workloads with failures, against the fluid optimum.
 
-The fluid optimum shares no code with the controller. The input is a folder of workloads; without one, workloads of the
-same kind are generated. The result is a table or JSON. Every verdict is in a file, and a run continues where the
-previous one ended.
+The fluid optimum is the smallest worst slowdown if flows may be split at will; it is computed without the controller's
+code. The workloads are those in a folder, or generated ones of the same kind. Every verdict is saved in a file, and a
+run continues where the previous one ended.
 """
 
 import math
@@ -29,7 +29,11 @@ SEEDS = 10
 FAILURES = ("0 spines", "1 spines", "4 spines", "8 spines", "1 cables", "5 cables", "20 cables")
 PLAIN, SCALED, BACKGROUND = "plain", "scaled", "background"
 VARIANTS = (PLAIN, SCALED, BACKGROUND)
-"""Variants: as published; the bytes of every job times a random number; up to 2 % of every link and NIC in use."""
+"""Variants of a workload.
+
+"plain": as published. "scaled": the bytes of each job are multiplied by a random number from 0.5 to 2. "background":
+other traffic uses up to 2 % of every link and NIC.
+"""
 _GENERATED = 18
 _NONE = 1e-6
 _LITTLE = 1e-3
@@ -87,7 +91,7 @@ def _settings(folder: Path | None) -> tuple[Setting, ...]:
 
 
 def all_cases(names: Iterable[str], seeds: int, variants: Iterable[str]) -> Iterator[Case]:
-    """Yield the cases, one seed after the other, so that a part of a run has cases of every kind."""
+    """Yield the cases seed by seed, so that a run that is cut short has cases of every kind."""
     names, variants = list(names), list(variants)
     for seed in range(seeds):
         for variant in variants:
@@ -184,7 +188,7 @@ def _line(variant: str, failure: str, records: list[Record]) -> Line:
     """Return a line of the table.
 
     Gaps of split plans are to the fluid optimum, gaps of whole plans to the largest bound of a cut. Times are CPU
-    times: the median over split plans, and the longest over all plans."""
+    times: the median of the split plans, and the longest of all plans."""
     line: Line = {"variant": variant, "failed": failure, "cases": len(records)}
     for index, max_subflows in enumerate(MAX_SUBFLOWS):
         gaps = [record["plans"][index]["gap"] for record in records]
