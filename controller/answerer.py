@@ -1,8 +1,7 @@
 """Separate process for questions that take long to answer, such as analyses that need many plans.
 
 In: questions with the futures of their answers. Out: answers, or errors of ``signalbox.errors``. The process pools of
-``concurrent.futures`` do not suffice: they cannot end the process of a cancelled question, nor a process that uses much
-memory.
+``concurrent.futures`` can end neither the process of a cancelled question nor one that uses much memory.
 """
 
 from __future__ import annotations

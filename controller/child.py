@@ -1,7 +1,7 @@
 """Child process of the controller, and the connection to it.
 
-Long work runs in separate processes, so that it does not share an interpreter with OpenFlow, the control loop and the
-API. The process of ``answerer`` answers questions, and that of ``planning.process`` plans.
+Long work runs in child processes (``answerer``, ``planning.process``), so that it does not share an interpreter with
+OpenFlow, the control loop and the API.
 
 A terminal or systemd sends signals to all processes of the controller. Only the controller itself acts on them, and
 ends its children. A child therefore starts with these signals blocked, and ignores them as soon as its imports are

@@ -1,15 +1,8 @@
 """Control loop: handles messages, derives new values from the state, and returns the commands that follow.
 
-A job passes from gRPC to the switches in these steps:
-
-1. ``core/intake.py`` handles ``RegisterJob``, which makes a plan due. A new job has no rules before its first plan.
-2. ``core/derived.py`` derives the problem, and the planning process solves it.
-3. The answer, ``Planned``, changes the running routes, which makes new rules due.
-4. ``core/derived.py`` derives the rules. ``core/sending.py`` compares them with the rules on switches, and returns the
-   command that sends the first stage of the changes.
-
-``serving/driver.py`` carries out all commands. The reply to the job is one of them; it is sent when the registration is
-saved.
+``core/intake.py`` handles each message, which makes work due. ``core/derived.py`` derives problems and rules, and
+``core/sending.py`` chooses the next stage of changes. ``serving/driver.py`` carries out all commands.
+docs/architecture.md#one-job follows a job from gRPC to the switches.
 """
 
 from __future__ import annotations

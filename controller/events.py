@@ -1,8 +1,8 @@
 """History of events: the latest events of each kind. Any thread may add and read events.
 
-A switch, a host or a client may cause any number of events. When there are too many events of a kind, the history first
-drops repeated events, and then events of a source that has caused more than its share. The next event that remains says
-how many were dropped before it.
+A switch, a host or a client may cause any number of events. When there are too many of a kind, the history first drops
+repeated events, and then those of a source that has caused more than its share. The next event that remains says how
+many were dropped before it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rate limit for log lines that a client or a switch can cause.
 
-In: lines. Out: the first ``LINES`` different lines of each event (the fixed text of a line) in a period. Repeated and
+Of each event (the fixed text of a line), the first ``LINES`` different lines in a period are written. Repeated and
 further lines are left out, and a later line reports their number. Any thread may write.
 """
 

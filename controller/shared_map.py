@@ -1,12 +1,12 @@
 """Frozen mappings that are cheap to copy with a few changes, and derived values that are computed only on changes.
 
 A ``SharedMap`` may have tens of thousands of entries. A changed copy shares the unchanged entries with the original,
-and records which keys changed. Making a copy, and comparing two such mappings, therefore takes time in proportion to
-the number of changes.
+and records which keys changed. So making a copy, and comparing two such mappings, takes time in proportion to the
+number of changes.
 
-A derived value (``Row``) is computed by a function from inputs, and kept as long as the inputs stay the same. Snapshots
-are frozen and replaced when they change, so two inputs are the same if they are the same object. Plain values (numbers,
-texts, tuples, frozen sets) are also the same if they are equal.
+A derived value (``Row``) is computed by a function from inputs, and kept as long as the inputs stay the same. Two
+inputs are the same if they are the same object, because snapshots are frozen. Plain values (numbers, texts, tuples,
+frozen sets) are also the same if they are equal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Frozen snapshot of the controller's state, shared by all readers.
 
 The control loop publishes a new ``Status`` after each message that has changed the state. Calls, watches and metrics
-read it from the ``StatusBoard``, and never access the state of the loop itself.
+read only the ``StatusBoard``, never the state of the loop itself.
 """
 
 from __future__ import annotations

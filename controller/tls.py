@@ -1,8 +1,8 @@
 """TLS of the listeners: the controller's certificate, and the authorities for certificates of peers.
 
 In: the files in the configuration. Out: the context for new connections, or the problem of each file. The module also
-reads fields of a certificate, since Python reports some of them only for a peer's certificate. It imports no framework,
-so that a configuration can be checked without one.
+reads fields of a certificate that Python reports only for a peer's certificate. It imports no framework, so that a
+configuration can be checked without one.
 """
 
 from __future__ import annotations

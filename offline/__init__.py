@@ -2,8 +2,7 @@
 
 This package imports from the controller only the names in ``controller.public``. The controller does not import it.
 
-- ``commands``: the offline commands, with their tables.
-- ``scenarios``: fabrics and jobs from sizes and files.
+- ``commands``: the offline commands. ``scenarios``: fabrics and jobs from sizes and files.
 - ``schemes``: every routing scheme behind one signature.
 - ``simulator``: training on a fluid model of the network.
 - ``design``: bandwidths, placements and wirings for jobs.

@@ -1,9 +1,10 @@
 """Channel that sends calls to the active one of several controllers.
 
-``ActiveChannel`` probes the health service at the addresses of all controllers at the same time, and uses the first
-controller that answers. A standby controller does not answer: it listens on no port, or HAProxy refuses the probe. When
-the controller in use stops answering, its channel is closed. Unanswered calls are repeated at the next controller that
-answers. Streams end with an error, and their users reopen them."""
+``ActiveChannel`` probes the health service of all controllers at the same time, and uses the first that answers. A
+standby does not answer: it listens on no port, or HAProxy refuses the probe. When the controller in use stops
+answering, unanswered calls are repeated at the next one that answers. Streams end with an error, and their users reopen
+them.
+"""
 
 from __future__ import annotations
 

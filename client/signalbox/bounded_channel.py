@@ -3,8 +3,9 @@
 With grpcio 1.83.2, calls continued for minutes after their time-out when servers had closed connections (GOAWAY). So
 each call is a future here, and the thread that waits for it stops waiting ``MARGIN_S`` after the time-out.
 
-Futures need a thread that gRPC starts, and Python starts no more threads once the main thread has ended. From then on,
-calls and ``close`` use gRPC's own methods, and their time is not limited."""
+Futures need a thread, and Python starts no more threads once the main thread has ended. From then on, calls and
+``close`` use gRPC's own methods, and their time is not limited.
+"""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""The ``signalbox`` command.
+"""The ``signalbox`` command. The package ``commands`` has the commands; other installed distributions can add more.
 
-The package ``commands`` contains the commands; other installed Python distributions can add more (``distributions``).
-Added commands load slowly. They are loaded only when one of them is called, or when all commands are listed.
-
-A command prints tables or, with ``--json``, the messages of the API as JSON, with field names as in the proto file and
-default values included. Each error is one line on stderr. The exit status says what kind of error it is.
+Added commands (``distributions``) load slowly. They are loaded only when one of them is called, or when all commands
+are listed. A command prints tables or, with ``--json``, the messages of the API as JSON, with field names as in the
+proto file and default values included. Each error is one line on stderr, and decides the exit status.
 
 When bash completes a command, it first divides words at the characters of ``COMP_WORDBREAKS``: ``leaf1:5`` arrives as
-three words, and a completion replaces only the last one. ``for_bash`` joins the words in ``COMP_WORDS`` (one per line)
-again, and corrects ``COMP_CWORD``, the index of the word to complete. It also shortens each completion to the part that
-bash replaces. The script of ``--show-completion bash`` sets both variables."""
+three words, and a completion replaces only the last one. ``for_bash`` joins the words again, corrects the index
+``COMP_CWORD``, and shortens each completion to the part that bash replaces. The script of ``--show-completion bash``
+sets ``COMP_WORDS`` (one per line) and ``COMP_CWORD``.
+"""
 
 from __future__ import annotations
 

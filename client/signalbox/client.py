@@ -1,8 +1,9 @@
 """Synchronous Python client of the API, with typed arguments and errors.
 
 A client owns one gRPC channel. Its methods take frozen types of this package and return messages of the API. A failed
-call raises the error of ``signalbox.errors`` that corresponds to its gRPC status. It raises ``Unreachable`` when the
-controller does not answer, and a plain ``SignalboxError`` for any other status."""
+call raises the error of ``signalbox.errors`` that corresponds to its gRPC status, ``Unreachable`` when the controller
+does not answer, or a plain ``SignalboxError``.
+"""
 
 from __future__ import annotations
 

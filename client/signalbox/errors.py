@@ -1,8 +1,8 @@
 """Errors that users see. Each error names the field, the mistake and the correct form.
 
-``field_problems`` turns pydantic's findings about a file or request into one ``FieldProblem`` per field. This module
-does not import pydantic when it is loaded, because Mininet's command ``mn`` loads it with the system's Python (see
-``offline.scenarios.topologies``)."""
+``field_problems`` turns pydantic's findings about a file or request into one ``FieldProblem`` per field. Loading this
+module does not import pydantic, because Mininet's ``mn`` loads it with the system's Python.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Read and write files of commands, and check who can read or change files with secrets.
 
 The path ``-`` is the standard input or output. The checks of files with secrets return None, or what is wrong and how
-to correct it. They look only at modes and owners. An access control list appears in the mode as the permissions of the
-group."""
+to correct it. They look only at modes and owners: an access control list appears in the mode as the permissions of the
+group.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Addresses of hosts in the fabric: checks, ranges, name resolution, the kernel's form, and the address of this host.
 
-Hosts have IPv4 addresses. No other module of the client depends on the version of IP."""
+Hosts have IPv4 addresses. Only this module of the client depends on the version of IP.
+"""
 
 from __future__ import annotations
 

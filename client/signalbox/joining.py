@@ -5,9 +5,10 @@
             with job.step():
                 train(batch)
 
-The program reports iterations to the job, and reads its routes, shares and bytes per peer. Threads decide which calls
-to make (``membership``, ``route_following``); a separate process makes them (``remote_client``). The training continues
-after any failure of a thread, of that process or of a call: the logger ``signalbox`` gets each kind of error once."""
+Threads decide which calls to make (``membership``, ``route_following``); a separate process makes them
+(``remote_client``). The training continues after any failure of a thread, of that process or of a call: the logger
+``signalbox`` gets each kind of error once.
+"""
 
 from __future__ import annotations
 

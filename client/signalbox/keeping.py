@@ -1,8 +1,9 @@
 """Keep many jobs registered from one process, such as a daemon on the head node of a cluster.
 
-A ``Keeper`` receives the specs of jobs to register and the ids of jobs to release. It owns the jobs' memberships, the
-threads that make the calls, and the schedule of these calls. Lease tokens can be saved for the process that replaces
-this one. Several jobs are updated in one call when each needs hosts that another one releases."""
+A ``Keeper`` receives the specs of jobs to register and the ids of jobs to release. It owns their memberships, and the
+threads and schedule of the calls. Lease tokens can be saved for the process that replaces this one. Several jobs are
+updated in one call when each needs hosts that another one releases.
+"""
 
 from __future__ import annotations
 

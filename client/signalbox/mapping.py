@@ -1,9 +1,9 @@
 """Convert between messages of the API and the types of this package, field by field. A job spec is also checked.
 
-A field of a message corresponds to the attribute of the same name. The value of an enum is a word, as in a ``StrEnum``:
-its lower-case name without prefix (``JOB_STATE_PARTLY_PINNED`` is ``partly_pinned``). A ``Duration`` is a float in
-seconds, and the attribute's name ends in ``_s``. An absent value is None. The time is linear in the size of the
-message."""
+A field corresponds to the attribute of the same name. The value of an enum is a word, as in a ``StrEnum``: its
+lower-case name without prefix (``JOB_STATE_PARTLY_PINNED`` is ``partly_pinned``). A ``Duration`` is a float in seconds,
+and the attribute's name ends in ``_s``. An absent value is None.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Registration of one job: its lease, its changes and its reports. Module ``rounds`` provides the thread.
 
 Each round makes calls to the controller, and returns how many seconds later the next round is due. Errors of the
-controller are handled here, and not raised. Failed calls are repeated after growing pauses. The job is registered again
-when its lease has run out, and the latest iterations are stored until they are reported. A job that another
-registration has taken over is not registered again."""
+controller are handled here, and not raised. Failed calls are repeated after growing pauses, and the latest iterations
+are stored until they are reported. When its lease has run out, the job is registered again, unless another registration
+has taken it over.
+"""
 
 from __future__ import annotations
 

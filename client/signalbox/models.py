@@ -1,19 +1,8 @@
 """Traffic of one training iteration of a transformer, from its size and its parallelization.
 
 A ``Model``, a ``Parallelism`` and the address of each rank give the groups, collectives and transfers of a job spec.
-docs/reference/model-traffic.md lists the formulas and what they leave out.
-
-Sources:
-- Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", 2019, arXiv
-  1909.08053: tensor parallelism.
-- Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, arXiv
-  2104.04473: pipelines, micro-batches, and data, tensor and pipeline parallelism together.
-- Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022, arXiv 2205.05198: sequence
-  parallelism.
-- Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, arXiv 1910.02054.
-- Lepikhin et al., "GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding", 2020, arXiv
-  2006.16668: experts.
-- Megatron-LM's source, ``initialize_model_parallel`` in ``megatron/core/parallel_state.py``: which ranks form a group.
+docs/reference/model-traffic.md lists the formulas, their sources, and what they leave out. Which ranks form a group
+follows Megatron-LM's ``initialize_model_parallel`` in ``megatron/core/parallel_state.py``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sockets of a library inside a program that manages its file descriptors itself.
 
 A program may close all descriptors, or move its output to a descriptor that was free. A descriptor of the library then
-belongs to another file, which the library must neither write to nor close. This module detects the change. It also
-gives its sockets high numbers: new files of the program get the lowest free numbers, and 0 to 2 are its input and
-output."""
+belongs to another file, which the library must neither write to nor close. This module detects the change, and makes it
+rare: its sockets have high numbers, because programs use 0 to 2 and the lowest free numbers.
+"""
 
 from __future__ import annotations
 

@@ -3,9 +3,10 @@
 This module owns one ``atexit`` function, the fork handler, and the action of SIGTERM when the program has none. A
 program with its own handler keeps it; its jobs are then released when it exits.
 
-SIGTERM still ends the process, even while its first thread waits inside a library, where no Python handler would run. A
+SIGTERM ends the process even while its first thread waits inside a library, where no Python handler would run. A
 separate thread notices the signal through ``signal.set_wakeup_fd``, releases the jobs, and ends the process by the
-signal's default action."""
+signal's default action.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,13 @@
 """Exchange data between the ranks of one program, and announce the job; independent of the communication library.
 
 ``endpoints_of``, ``groups_of`` and ``gradients_of`` make the fields of a job spec from a ``RankReport`` per rank,
-ordered by rank. ``Marks`` counts iterations. ``Exchange`` sends the recorded calls of each rank to rank 0 through the
-program's key-value store. Each rank has one thread for this, which ends when rank 0 has derived the traffic of the job.
-The program itself never waits for the thread. Ranks need not reach a window of iterations at the same time, or at all.
-The first window is early, and the result of a later window corrects it."""
+ordered by rank. ``Marks`` counts iterations.
+
+``Exchange`` sends the recorded calls of each rank to rank 0 through the program's key-value store. Each rank has one
+thread for this, for which the program never waits, and which ends when rank 0 has derived the traffic of the job. Ranks
+need not reach a window of iterations at the same time, or at all. The first window is early, and the result of a later
+window corrects it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Thread that repeats work beside the training.
-
-``Rounds`` calls a function again and again. Each call returns how many seconds later the next call is due."""
+"""Thread that repeats work beside the training: a function that returns how many seconds later its next call is due."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Follow the routes of a job as they change.
+"""Follow the routes of a job as they change; they also give the shares of split flows.
 
-A ``RouteFollower`` owns the stream of routes. When the stream breaks, it is reopened. Meanwhile the last known routes
-are used, because the rules stay on the switches. The routes also give the shares of split flows."""
+A ``RouteFollower`` owns the stream of routes, and reopens it when it breaks. Meanwhile the last known routes are used,
+because the rules stay on the switches.
+"""
 
 from __future__ import annotations
 

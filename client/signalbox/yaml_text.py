@@ -5,9 +5,9 @@ not of 1.1: ``no`` is text, ``1e9`` is a number, ``1:30`` and dates are text. Fo
 numbers with leading zeros (octal in 1.1), repeated fields, and tags. An alias stands for a copy of its anchor; the size
 of all copies together is limited, and no value can contain itself.
 
-PyYAML parses the text into events, from which this module builds the values. So the time is linear in the text's
-length, whatever its depth and its aliases. ruamel.yaml 0.19 took 24 times the CPU time, and its recursion was too deep
-for 5,000 nested lists."""
+This module builds the values from PyYAML's events, in time linear in the text's length, whatever its depth and its
+aliases. ruamel.yaml 0.19 took 24 times the CPU time, and its recursion was too deep for 5,000 nested lists.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Access rules: the roles that may call each method of the API, and the jobs that a caller may see.
 
-In: a caller. Out: whether the caller may call a method, and whether it may see a job. The comment at the head of the
-proto file is the specification.
+The comment at the head of the proto file is the specification.
 """
 
 from __future__ import annotations

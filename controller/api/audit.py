@@ -1,10 +1,10 @@
 """Audit log: one line for each call that changes what the controller does, and for each refused call.
 
-In: the caller, the method, the job, the peer and the status of a call. Out: lines of the event ``audit``.
+In: the caller, the method, the job, the peer and the status of a call. Out: lines of the event ``audit``, which never
+contain a token.
 
-No client can fill the disk. The number of lines is limited for refused calls, and for the calls of each tenant. A
-summary counts the calls that have no line. Successful calls of operators always have a line. A line never contains a
-token.
+No client can fill the disk: the number of lines is limited for refused calls, and for the calls of each tenant. A
+summary counts the calls that have no line. Successful calls of operators always have a line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Converter between protobuf messages and the frozen types of the controller, in both directions.
+"""Converter between protobuf messages and the frozen types of the controller, in both directions. Pure.
 
-Requests are converted to ``JobSpec``, ``IterationTime`` and ``Mode``. An ``InvalidInput`` names fields as the proto
-file does. The status and its parts are converted to responses. Routes and plans are in ``convert_plan``, analyses in
-``convert_analysis`` and ``convert_explain``. Pure; time is linear in the size of the message.
+Requests become ``JobSpec``, ``IterationTime`` and ``Mode``; an ``InvalidInput`` names fields as the proto file does.
+The status and its parts become responses. The time is linear in the size of the message.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Converter for ``WhatIf``, beside ``convert``.
+"""Converter for ``WhatIf``: checked requests, and results of ``planning.analysis`` with an answer in sentences.
 
-Requests are checked and converted. Results of ``planning.analysis`` are converted to messages with an answer in
-sentences. Slowdowns in the sentences have two decimals. The classes of results name most of their fields as the
-messages do, so that ``message_of`` can copy these fields.
+Slowdowns in the sentences have two decimals. The classes of results name most of their fields as the messages do, so
+that ``message_of`` can copy these fields.
 """
 
 from __future__ import annotations

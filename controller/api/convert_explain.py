@@ -1,8 +1,6 @@
-"""Converter for ``Explain``, a supplement of ``convert``.
+"""Converter for ``Explain``: the result of ``planning.analysis`` for one job, with an answer in sentences.
 
-It turns the result of ``planning.analysis`` for one job into a message with an answer in sentences. Slowdowns in the
-sentences have two decimals. The classes of results name most of their fields as the messages do, so that ``message_of``
-can copy these fields.
+Slowdowns in the sentences have two decimals. ``message_of`` copies fields, as in ``convert_analysis``.
 """
 
 from __future__ import annotations

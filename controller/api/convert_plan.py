@@ -1,7 +1,6 @@
-"""Converter for routes and plans, beside ``convert``.
+"""Converter for routes and plans. Pure; the time is linear in the number of routes.
 
 In: a plan, and the status with the jobs and switches that it refers to. Out: messages; long lists are serialized here.
-Pure; time is linear in the number of routes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Conversion of errors into the status of a call.
+"""Conversion of errors into the status of a call. Pure.
 
 In: an error of ``signalbox.errors``, or any other exception. Out: ``google.rpc.Status`` with ``ErrorInfo`` and the
-details that the proto file promises for its code. Texts are shortened until they fit into HTTP/2 trailers. Pure.
+details that the proto file promises for its code. Texts are shortened until they fit into HTTP/2 trailers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pages and watches of the event history, for the API.
 
-In: the event history. Out: responses. A page token and a resume token are the number of the last event that was sent.
+A page token and a resume token are the number of the last event that was sent.
 """
 
 from __future__ import annotations

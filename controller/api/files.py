@@ -1,7 +1,6 @@
 """Files of the API that SIGHUP reloads: certificates, certificate authorities, and identities of callers.
 
-In: the configuration. Out: the contents in force. The files can be read before the server exists; a running server is
-notified of new identities.
+The files can be read before the server exists; a running server is notified of new identities.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """API of a standby: forwards each call to the leader, and returns the leader's answer unchanged.
 
 In: calls at the configured addresses, and the membership. Out: the same bytes, metadata, deadline and status at the
-leader's ``members.api``, with header fields that name the caller (``peers``). All methods are forwarded alike.
+leader's ``members.api``, with header fields that name the caller (``peers``). All methods are forwarded alike. Only the
+leader listens at ``members.api``, so a call is forwarded at most once.
 
-Only the leader listens at ``members.api``, so a call is forwarded at most once. The leader is the member that holds the
-claim, a key in etcd with a lease. It refuses calls as soon as its claim may have ended. The standby ends all calls to a
-leader when another member has the claim, or when etcd could not be read for the duration of a lease.
+The leader, which holds the claim in etcd, refuses calls as soon as its claim may have ended. The standby ends all calls
+to it when another member has the claim, or when etcd could not be read for the duration of a lease.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ A missing request, a request that cannot be decoded, an error, or an exceeded ti
 
 The guard limits the time in which a request must arrive, since HAProxy's ``timeout client`` (2.6.12) does not end an
 incomplete request. For a method with a single request, gRPC would call the handler only after the request has arrived.
-The guard therefore registers every method as a method with a stream of requests, whose handler is called at once. Both
-kinds have the same wire format.
+So every method is registered as one with a stream of requests, which has the same wire format.
 """
 
 from __future__ import annotations

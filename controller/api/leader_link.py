@@ -1,14 +1,11 @@
 """Link between each member's southbound and the leader: one gRPC stream of packets per member, at ``members.api``.
 
 In: packets, which this module does not interpret. Out: the same packets at the other end, in order. An end that has
-nothing to send sends empty packets. If nothing arrives for the duration of a lease, an end knows that the other end or
-the connection has failed.
+nothing to send sends empty packets; if nothing arrives for the duration of a lease, the other end or the connection has
+failed.
 
-Members of different versions can link if both can read a common packet format. The member names its formats in a header
-field. The leader chooses the newest common one, or refuses the link.
-
-While etcd cannot be reached, a member keeps its link as long as the leader answers. It links to another leader as soon
-as etcd names one.
+A header field of the member names the packet formats that it reads. The leader chooses the newest common one, or
+refuses the link. While etcd cannot be reached, a member keeps its link as long as the leader answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Check that the state behind an answer is current: no other controller can have changed it.
 
-In: a handler. Out: a handler that raises ``NoLeader`` if this check fails both at the beginning and at the end of the
-call.
+A handler is wrapped, and raises ``NoLeader`` if the check fails both at the beginning and at the end of the call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Lease tokens: a caller with the token of a registration may renew, change and end it.
 
-A token is ``<uid>.<MAC>``: the registration's uid and base64url(HMAC-SHA256(secret, uid)) (RFC 2104, RFC 4648). The
-controller therefore stores no tokens, only the secret (``Store.secret``). If the secret is lost, earlier tokens are
-invalid. Neither tokens nor the secret may be logged or shown.
+A token is ``<uid>.<MAC>``: the registration's uid and base64url(HMAC-SHA256(secret, uid)) (RFC 2104, RFC 4648). So the
+controller stores no tokens, only the secret (``Store.secret``). If the secret is lost, earlier tokens are invalid.
+Neither tokens nor the secret may be logged or shown.
 """
 
 from __future__ import annotations

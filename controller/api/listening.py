@@ -1,7 +1,4 @@
-"""Addresses that the API listens on: TCP ports and Unix sockets.
-
-In: addresses as in the configuration. Out: a gRPC server that listens there, or ``OSError`` that names the address.
-"""
+"""Addresses that the API listens on: TCP ports and Unix sockets. ``OSError`` names the address that cannot be used."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Thread for long conversions, so that other calls, in the API's loop, need not wait for them.
 
-In: functions that do not change data of the loop. Out: their results or exceptions.
+The functions that it runs must not change data of the loop.
 """
 
 from __future__ import annotations

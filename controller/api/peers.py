@@ -1,10 +1,8 @@
 """Peer of a call: the client that made the call, as its connection identifies it.
 
-In: gRPC's description of a direct connection, or header fields of a forwarded call. Out: the peer.
-
-Only calls from HAProxy (at ``api.proxy_socket``) and from members (at ``members.api``) may have these header fields; at
-other addresses they are ignored. If a client's request already has such fields, HAProxy and members delete them before
-they set their own. For HAProxy, ``controller/serving/haproxy.py`` configures this.
+In: gRPC's description of a direct connection, or header fields of a forwarded call. Out: the peer. The header fields
+count only in calls from HAProxy (at ``api.proxy_socket``) and from members (at ``members.api``). HAProxy
+(``controller/serving/haproxy.py``) and members delete such fields of a client's request before they set their own.
 """
 
 from __future__ import annotations

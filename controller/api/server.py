@@ -1,8 +1,7 @@
 """API of the active controller: its services behind the gate and the guard, and the health service.
 
 In addition to the servers for clients (``servers``), one server receives the calls that standbys forward
-(``forwarding``). Only that server trusts the header fields that members set. In: the configuration and the arguments of
-``Services``. Out: the addresses on which the servers listen.
+(``forwarding``). Only that server trusts the header fields that members set.
 """
 
 from __future__ import annotations

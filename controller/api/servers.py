@@ -1,7 +1,6 @@
 """Thread with an asyncio loop, in which gRPC servers listen at the configured addresses of the API.
 
-Calls from HAProxy arrive at a second server. Only that server trusts HAProxy's header fields (``peers``). In: the
-configuration. Out: the addresses on which the servers listen.
+Calls from HAProxy arrive at a second server. Only that server trusts HAProxy's header fields (``peers``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Handlers of the two services of the API.
+"""Handlers of the two services of the API. They decide nothing about jobs or the network.
 
 In: requests, which are converted and put into the control loop's inbox with a future; and the published ``Status`` for
-every read. Out: converted answers, or errors, which the guard around every handler (``guard``) turns into a status.
-Handlers decide nothing about jobs or the network.
+every read. Out: converted answers, or errors, which ``guard`` turns into a status.
 """
 
 from __future__ import annotations

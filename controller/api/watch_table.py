@@ -1,14 +1,12 @@
-"""Table of the rows of a watch, each encoded once for all watchers.
+"""Table of the rows of a watch, each encoded once for all watchers. Pure.
 
-In: all present rows. Out: messages for watchers. The table has a version, which grows with each change. Each row has
-the version at which the row was last changed. A message has the rows that have changed since the version that the
-watcher knows. A watcher that reads late gets each row once, in its newest form. Removed rows are remembered for a
-while.
+In: all present rows. Out: messages for watchers. The table has a version, which grows with each change, and each row
+has the version of its last change. A message has the rows that have changed since the version that the watcher knows.
+So a watcher that reads late gets each row once, in its newest form. Removed rows are remembered for a while.
 
-A serialized message is made by concatenating serialized parts. Protobuf merges concatenated messages, and appends their
-repeated fields (https://protobuf.dev/programming-guides/encoding/, "Last One Wins").
-
-Pure. All calls must be made in one thread; only ``changes`` may run in another one, between two calls of ``apply``.
+A serialized message is made by concatenating serialized parts: protobuf merges them and appends their repeated fields
+(https://protobuf.dev/programming-guides/encoding/, "Last One Wins"). All calls must be made in one thread; only
+``changes`` may run in another one, between two calls of ``apply``.
 """
 
 from __future__ import annotations

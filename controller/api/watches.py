@@ -1,8 +1,8 @@
 """Watches: streams that begin with a snapshot and continue with changes.
 
 In: the published ``Status``, and a wake-up after each publication. Out: serialized messages, which watchers of the same
-data share. Writing a message to a slow reader takes long; the next message contains all changes that were published
-meanwhile. All calls are made in the API's thread; long encodings run in another thread.
+data share. A slow reader gets all changes that were published meanwhile in one message. All calls are made in the API's
+thread; long encodings run in another thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Circuits of optical switches in analyses: circuits by name, and the use that a job makes of its circuits.
+"""Circuits of optical switches in analyses: circuits by name, and the use that a job makes of its circuits. Pure.
 
 In: the fabric, a job's wiring and routes. Out: links that fail together, and sentences and figures for people. A
-circuit is a one-way link. The port where a circuit ends sends over another circuit, perhaps to a different server.
-Pure."""
+circuit is a one-way link. The port where it ends sends over another circuit, perhaps to a different server.
+"""
 
 from __future__ import annotations
 

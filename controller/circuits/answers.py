@@ -1,7 +1,7 @@
 """Answers about wirings: the best parallelization and circuits of a job, and replacements for lost circuits.
 
-In: a question of the control loop. Out: the answer, or an error with the reason why there is none. ``signalbox design
-wiring`` uses the same model (docs/wiring.md)."""
+``signalbox design wiring`` uses the same model (docs/wiring.md). An error has the reason why there is no answer.
+"""
 
 from __future__ import annotations
 

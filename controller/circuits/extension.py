@@ -1,8 +1,6 @@
-"""Circuits of optical switches as an extension of the control loop.
+"""Circuits of optical switches as an extension of the control loop (``core.messages``).
 
-This module connects the other modules of the package. In: messages of optical switches, jobs, and the ports where
-probes arrive (``core.messages``). Out: circuits as one-way links, the reasons why jobs wait, the circuits of each job,
-and alarms.
+This module connects the other modules of the package, and raises alarms. The package lists what goes in and out.
 """
 
 from __future__ import annotations

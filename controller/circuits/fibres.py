@@ -1,26 +1,19 @@
-"""Configured fibres, and the detection of fibres that do not work or are not connected as configured.
+"""Configured fibres, and the detection of fibres that do not work or are not connected as configured. Pure.
 
-``Cabling`` has the connections between interfaces of servers and ports of optical switches. Each connection is a pair
-of fibres, one for each direction. Optical switches pass light on and send no LLDP of their own, so the controller
-cannot discover these connections. It discovers where a circuit leads by LLDP between servers, as for any link.
+``Cabling`` has the configured connections between interfaces of servers and ports of optical switches, each a pair of
+fibres, one for each direction. Optical switches send no LLDP of their own, so the controller cannot discover these
+connections. It discovers where a circuit leads by LLDP between servers, as for any link.
 
-``FibreState`` finds fibres that are not connected as configured. In:
-
-- the active circuits;
-- the circuits over which no probes arrive;
-- the interface at which the probes of each interface arrive.
-
-Out:
+``FibreState`` gets the active circuits, those over which no probes arrive, and the interface at which the probes of
+each interface arrive. It finds:
 
 - circuits with a fibre that may be dark, even after these circuits were replaced;
 - interfaces whose probes arrive at an unexpected interface;
 - pairs of interfaces, at one optical switch or one server, whose fibres may be swapped.
 
-A pair is reported if all probes from and to its two interfaces arrive as they would with swapped fibres. Several pairs
-may explain the same probes.
-
-Fibres are examined when circuits and probes have not changed for a while. A finding stays until probes contradict it or
-a port is down. A change of circuits alone neither adds nor removes findings. Pure; ``now`` is monotonic seconds.
+A pair may be swapped if all probes from and to its interfaces arrive as they would with swapped fibres. Several pairs
+may explain the same probes. Fibres are examined when circuits and probes have not changed for a while. A finding stays
+until probes contradict it or a port is down. ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Control of optical switches: makes the wanted circuits, without packet loss where possible.
+"""Control of optical switches: makes the wanted circuits, without packet loss where possible. Pure.
 
 In: the circuits that jobs own, the cross-connects that were read from optical switches, answers to changes. Out: the
-active circuits, which rules may use, changes, and the published state. A change has three steps:
+active circuits, which rules may use, changes, and the published state. ``now`` is monotonic seconds. A change has three
+steps:
 
 1. Circuits that the change removes become inactive, so that rules lead around them.
 2. When switches have confirmed these rules and the queued packets have left, the change is sent to the optical
@@ -9,12 +10,11 @@ active circuits, which rules may use, changes, and the published state. A change
 3. When the optical switches have confirmed the change, the new circuits become active, and servers send probes over
    them.
 
-A ``SwitchSync`` knows the rules of optical switches, and decides when to read them. A circuit that no job owns stays
-until its ports are needed. A disconnected optical switch keeps its cross-connects.
+A circuit that no job owns stays until its ports are needed. A disconnected optical switch keeps its cross-connects.
 
-A cross-connect is a rule that matches only ``in_port``, and outputs to one port. An optical switch is emulated by a
-bridge with a single table of such rules. To connect a port elsewhere, its rule is deleted first, and the new rule is
-added later. In between, the port is dark. Pure; ``now`` is monotonic seconds.
+An optical switch is emulated by a bridge with a single table. A cross-connect is a rule that matches only ``in_port``,
+and outputs to one port. To connect a port elsewhere, its rule is deleted first, and the new rule is added later. In
+between, the port is dark. A ``SwitchSync`` knows these rules, and decides when to read them.
 """
 
 from __future__ import annotations

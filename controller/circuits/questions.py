@@ -1,10 +1,8 @@
-"""Questions about the wirings of jobs, and their answers.
-
-A separate process answers the questions, because it makes many plans for an answer.
+"""Questions about the wirings of jobs, and their answers, for a separate process that makes many plans. Pure.
 
 A question identifies a server by its index in ``servers``, and an optical switch by its index in ``optical``. A
 ``Place`` is an interface: index of the server, and index of the optical switch. Functions of this module convert
-indices into ports of the fabric and back. Pure.
+indices into ports of the fabric and back.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Assignment of circuits to jobs, on a fabric whose servers are connected to optical switches.
+"""Assignment of circuits to jobs, on a fabric whose servers are connected to optical switches. Pure.
 
 In: jobs, the switches of their hosts, working interfaces and circuits, answers with wirings. Out: the reasons why jobs
-wait; questions about wirings, one at a time; the wirings of jobs, which become parts of their registrations.
+wait; questions about wirings, one at a time; the wirings of jobs, which become parts of their registrations. ``now`` is
+monotonic seconds.
 
 A server belongs to one job at a time: a job waits until all of its servers are free. Jobs whose circuits no longer
 connect their servers are served first, then jobs without circuits, each in the order of their registration. A job that
-has lost circuits gets other circuits between two of its iterations. Pure; ``now`` is monotonic seconds."""
+has lost circuits gets other circuits between two of its iterations.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """``signalbox support-bundle``: collects facts about a controller for a ticket, in one file without secrets.
 
-In: the controller, and the files that the operator names. Out: a ``tar.gz`` that only its owner can read. It contains
-no file with a key, a token or a lease token, and ``without_secrets`` filters all other text. The bundle names the parts
-that could not be collected.
+In: the controller, and the files that the operator names. Out: a ``tar.gz`` that only its owner can read, and that
+names the parts that could not be collected. It contains no file with a key, a token or a lease token, and
+``without_secrets`` filters all other text.
 """
 
 from __future__ import annotations

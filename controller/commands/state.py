@@ -1,8 +1,7 @@
 """``signalbox state``: repairs or moves the saved state while no controller uses it.
 
 The state is in a directory or etcd. If a controller refuses to start with some jobs, because a limit was lowered or its
-version has stricter checks, operators drop these jobs. All other records stay unchanged, even invalid ones. An exported
-state can be imported into another store.
+version has stricter checks, operators drop these jobs. All other records stay unchanged, even invalid ones.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Raised alarms: about jobs, the plan, switches, and parts of the fabric that are down.
+"""Raised alarms: about jobs, the plan, switches, and parts of the fabric that are down. Pure.
 
-``AlarmTimes`` adds the start time of each alarm. The module is pure.
-
-One fault raises one alarm: a part that is down because of another part raises no alarm (``excepted``,
-``core/derived.py``).
+``AlarmTimes`` adds the start time of each alarm. One fault raises one alarm: a part that is down because of another
+part raises none (``excepted``, ``core/derived.py``).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Table of derived values.
+"""Table of derived values. A row is a function with its inputs, which are state (``s``) or other rows (``self``).
 
-A row is a function with its inputs, which are state (``s``) or other rows (``self``). Calling a row returns its value,
-which is computed again only when an input has changed (``controller.shared_map``). Some functions (``Flows()``,
-``Pins()`` …, ``per_key`` and ``joined``) also keep results per job, flow or switch.
+Calling a row returns its value, which is computed again only when an input has changed (``controller.shared_map``).
+Some functions (``Flows()``, ``Pins()`` …, ``per_key`` and ``joined``) also keep results per job, flow or switch.
 
 A flow *without a path* is one whose hosts the fabric does not connect. Shortly after a start, parts that may still
-appear are not reported as missing."""
+appear are not reported as missing.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 In: the drained parts, the flows on their links, the rules of neighbouring switches, and counters. Out: a
 ``DrainStatus`` for each part. Neighbours are the switches with a cable to the part. A drain waits only for neighbours
-that have rules which lead to the part. The module is pure; ``now`` is monotonic seconds.
+that have rules which lead to the part. Pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Intake of messages: passes each message to the owners of the state that the message changes, and returns the effects.
 
-The intake reads derived values and sends nothing: ``control_loop`` does the work that becomes due. If a request changes
-saved state, its reply waits until the change is on disk (``core/state.py``).
+The intake reads derived values and sends nothing: ``control_loop`` does the work that becomes due. The reply to a
+request that changes saved state waits until the change is on disk (``core/state.py``).
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """Interface of the core: messages, commands, effects, and the methods that an extension overrides.
 
 Each package defines its own messages. This module defines the union of all messages, and the messages that belong to no
-package. No message refers to OpenFlow, gRPC or Ryu.
-
-The effects of a message are commands to carry out, and kinds of work with their due times. ``|`` merges the effects of
-several messages, so that work of one kind is done once for all of them.
+package. No message refers to OpenFlow, gRPC or Ryu. The effects of a message are commands to carry out, and kinds of
+work with their due times. ``|`` merges effects, so that work of one kind is done once for several messages.
 
 An extension owns switches that do not forward packets by themselves, such as optical switches. It decides to which port
-each one-way port of the other switches leads, and which jobs must wait. ``controller.extensions`` loads the configured
-extension.
+each one-way port of the other switches leads, and which jobs must wait. ``controller.extensions`` loads it.
 """
 
 from __future__ import annotations

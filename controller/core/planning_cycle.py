@@ -4,9 +4,8 @@ In: the background of links after each reading of counters; times of iterations;
 process, with the decision whether to adopt the plan. Out: whether a plan or new slowdowns are due; ``SolvePlan``
 commands; new running routes from a repair or an adopted plan; replies to requests for a plan.
 
-A plan starts when background appears on links with pinned flows, or when a job becomes slower. When background ends, no
-plan starts, because no job becomes slower. The slowdowns of jobs are then computed again, and the next periodic cycle
-uses the free capacity.
+A plan starts when background appears on links with pinned flows, or when a job becomes slower. When background ends,
+only the slowdowns are computed again; the next periodic cycle uses the free capacity.
 """
 
 from __future__ import annotations

@@ -4,20 +4,17 @@ In: the wanted rules, and the rules that switches hold. Out: stages of changes, 
 that have become ready, and replies. Jobs whose confirmed routes change begin a new epoch (``jobs.job``). The phase
 (``NEXT`` has the table) decides whether rules are derived and sent:
 
-*Adopting*: after a start, the rules that switches hold take precedence over the state of the controller. No rule is
-deleted or narrowed until every link that installed rules use has been seen, or no further switch has connected for
-``adoption_patience_s``. Rules that lead to unknown hosts stay for one lease more
-(docs/explanation/restart-and-repair.md).
+- *Adopting*: after a start, the rules that switches hold take precedence over the state of the controller
+  (docs/explanation/restart-and-repair.md#the-controller-starts).
+- *Steady*: rules are derived from the fabric and the routes.
+- *Removing next hops*, then *repairing*, after links were lost: the derivation of rules waits until the switches have
+  confirmed the removal, then until the planner has answered. Each wait lasts at most ``HURRY_S``.
 
-The controller adopts again after a large fraction of the switches has disconnected together. When a switch dies, its
-neighbours report at once that their links to it are down. If only the control network fails, connections end while
-packets still flow. The controller therefore stops using a switch ``GRACE_S`` after its connection ended, and continues
-to use all switches if many disconnect together. While several have just disconnected, it waits for ``TOGETHER_S``
-instead, because a busy controller notices the ends of many connections one after another.
-
-*Steady*: rules are derived from the fabric and the routes. When links are lost, the phases *removing next hops* and
-then *repairing* follow. In the first phase, the derivation of rules waits until the switches have confirmed the
-removal. In the second phase, it waits until the planner has answered. Each wait lasts at most ``HURRY_S``.
+The controller adopts again after many switches have disconnected together. If switches die, their neighbours report at
+once that their links are down; if only the control network fails, packets still flow. So the controller stops using a
+single switch ``GRACE_S`` after its connection ended, but continues to use all switches if many disconnect together.
+While several have just disconnected, it waits for ``TOGETHER_S``, because a busy controller notices the ends of many
+connections one after another.
 """
 
 from __future__ import annotations

@@ -5,11 +5,10 @@ until they are on disk. In: requests that were carried out, each with its reply 
 to each commit. Out: the state to write next, one commit at a time; replies. When a commit fails, all requests that are
 not on disk are undone, newest first, and refused.
 
-A request changes a job at once. Rules and plans follow the change before the commit ends. This is safe: ECMP rules
-forward flows that lose their pins, and the planner plans anew after an undo. Values that were published to callers,
-watchers, the log, metrics and alarms cannot be undone. While a job's change is not on disk, ``published`` therefore
-returns the job as it was before the change. Only the end of a lease is published at once, because a failed commit does
-not undo it.
+A request changes a job at once, and rules and plans follow before the commit ends. This is safe: ECMP rules forward
+flows that lose their pins, and the planner plans anew after an undo. But values that were published to callers,
+watchers, the log, metrics and alarms cannot be undone. So ``published`` returns the job as it was before a change that
+is not on disk. Only the end of a lease is published at once, because a failed commit does not undo it.
 """
 
 from __future__ import annotations

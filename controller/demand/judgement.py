@@ -1,9 +1,8 @@
-"""Comparison of the counted payload of a job's pairs with its announcement.
+"""Comparison of the counted payload of a job's pairs with its announcement (docs/explanation/measured-demand.md).
 
 An announcement is contradicted if a pair or direction that was not announced carries payload, or if an announced pair
-carries another amount. Amounts are bytes per iteration if the job reports its iterations; otherwise pairs are
-compared with each other. A contradiction counts when several consecutive judgements find it
-(docs/explanation/measured-demand.md).
+carries another amount. Amounts are bytes per iteration if the job reports its iterations; otherwise pairs are compared
+with each other. A contradiction counts when several consecutive judgements find it.
 """
 
 from __future__ import annotations

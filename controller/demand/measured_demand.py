@@ -1,18 +1,17 @@
 """Measured traffic of jobs, compared with their announcements, and the jobs as the planner gets them.
 
-This module decides which bytes every job is planned with. In: cumulative counters by pair of addresses
-(``pair_counters``), reported times of iterations, reported connections, and the time. Out: a frozen ``JobDemand`` for
-each job, from which ``MeasuredJobs`` derives the jobs for the planner. ``watched_job`` handles a single job.
+In: cumulative counters by pair of addresses (``pair_counters``), reported times of iterations, reported connections,
+and the time. Out: a frozen ``JobDemand`` for each job, from which ``MeasuredJobs`` derives the jobs for the planner.
+When one job changes, nothing is computed anew for the other jobs.
 
-All jobs share two resources, which this module divides among them: the switch rules that count packets, and the pairs
-of addresses on which several jobs send.
+``watched_job`` handles a single job. This module divides what jobs share: the switch rules that count packets, and the
+pairs of addresses on which several jobs send.
 
 To *learn* a job is to count all pairs of its addresses, in order to find the pairs on which it sends. A small new job
-is learnt early, that is, before counters have confirmed or contradicted its announcement. Early learning uses only
-counting rules that no other job needs. A job that has two hosts in common with another job is not learnt early. If
-unannounced traffic appeared between these two hosts, it could belong to either job.
-
-When one job changes, nothing is computed anew for the other jobs."""
+is learnt early, before counters have confirmed or contradicted its announcement, with rules that no other job needs. A
+job that has two hosts in common with another one is not learnt early, because unannounced traffic between these two
+hosts could belong to either job.
+"""
 
 from __future__ import annotations
 

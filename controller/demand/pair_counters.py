@@ -1,7 +1,7 @@
 """Bytes and packets from one address to another, summed over all rules that have ever counted them.
 
-Over time, different rules count a pair: a learning rule, then a pin, then one pin per subflow. In: the cumulative
-counters of each switch's rules, at each poll. Out: totals by pair that never decrease, in arrays. When a rule is read
+In: the cumulative counters of each switch's rules, at each poll. Out: totals by pair that never decrease, in arrays.
+Over time, different rules count a pair: a learning rule, then a pin, then one pin per subflow. When a rule is read
 first, its count is added only if the switch did not have the rule at the previous poll.
 """
 

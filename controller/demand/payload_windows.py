@@ -3,10 +3,10 @@
 Payload is the number of bytes minus the headers of every packet, so an empty acknowledgement counts as 0. A window
 lasts at least two counter intervals and, if the job reports its iterations, at least three iterations.
 
-``Iterations`` derives from a job's reports how many iterations the job did between two times: at least, at most, and
-most likely. If an announcement is correct, the payload between two readings of a pair's counters is within these bounds
-(see the table in docs/explanation/measured-demand.md). The most likely number assumes that no iteration was done
-between two reported iterations with consecutive numbers. It can confirm an announcement, but does not narrow the
+``Iterations`` derives from a job's reports how many iterations it did between two times: at least, at most, and most
+likely. If an announcement is correct, the payload between two readings lies within the first two (table in
+docs/explanation/measured-demand.md#what-contradicts-an-announcement). The most likely number assumes that no iteration
+was done between two reported ones with consecutive numbers. It can confirm an announcement, but does not narrow the
 bounds.
 """
 

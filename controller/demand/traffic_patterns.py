@@ -1,7 +1,7 @@
 """Traffic patterns of one job, which it sends at different times, such as an all-reduce and an all-to-all.
 
-The virtual links for the planner contain every recurring pattern, each with phases of its own, so that routes can serve
-all patterns. A plan may serve the current pattern better if the phases of the other patterns are idle for a while.
+The virtual links for the planner contain every recurring pattern, each with phases of its own, so that routes serve all
+of them. A plan may serve the current pattern better if the phases of the others are idle for a while.
 """
 
 from __future__ import annotations

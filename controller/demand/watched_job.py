@@ -6,9 +6,10 @@ ends when the same pairs carry traffic in ``STABLE`` consecutive judgements. A s
 its announcement is confirmed or contradicted.
 
 The amount of a pair is known only after a window (``payload_windows``). Until then, ``FirstBytes`` finds the sending
-pairs in the first counters that show traffic. Pairs that it finds at the same time are assumed to send equal amounts,
-and get a phase that no other pairs have. Measured links are *held*: the job is planned with them until they change, or
-agree with the announcement again."""
+pairs. Pairs that it finds at the same time are assumed to send equal amounts, in a phase of their own.
+
+Measured links are *held*: the job is planned with them until they change, or agree with the announcement again.
+"""
 
 from __future__ import annotations
 

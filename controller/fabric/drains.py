@@ -4,9 +4,9 @@ In: names as operators write them, and the fabric. Out: the links that plans mus
 any more, the links that rules must not use. A drained part is identified by dpids and ports, so it stays drained when
 its switch reconnects or changes its name.
 
-``PartNames`` finds parts by name. A switch is named by its name or dpid. A cable is named by the port at either end,
-with the number or name of the port (``leaf1:3``, ``0x1:leaf1-eth3``), or by its printed name (``leaf1:3>spine2``). Two
-switch names mean all cables between these switches (``leaf1:spine2``).
+``PartNames`` finds parts by name. A switch is named by its name or dpid. A cable is named by the port at either end
+(``leaf1:3``, ``0x1:leaf1-eth3``), or by its printed name (``leaf1:3>spine2``). Two switch names mean all cables between
+these switches (``leaf1:spine2``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Discovery of hosts without flooding: ARP requests of the controller at edge ports, and answers to waiting hosts.
 
-A host has moved if it sends from a port other than the known port of its address, and the known port is down. If the
+A host has moved if it sends from another port than the known port of its address, and the known port is down. If the
 known port is up, the controller first sends an ARP request there (``HostClaims``). The number of these requests is
 limited, however many claims there are.
 """

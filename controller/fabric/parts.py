@@ -1,9 +1,9 @@
 """Remembered parts of the fabric, present or not: switches, cables between them, and hosts.
 
-``KnownParts`` remembers the parts that the fabric has had, so that missing parts are noticed. A part that was seen is
-remembered until an operator forgets it (docs/explanation/restart-and-repair.md). A part has the name that operators
-see: ``leaf1``, ``leaf1:3>spine2``, ``10.0.1.2``. ``DeclaredParts`` has the parts that the inventory file declares, with
-stand-ins for parts that were never seen. ``now`` is monotonic seconds, ``at`` seconds since 1970.
+``KnownParts`` remembers a part that was seen until an operator forgets it, so that missing parts are noticed
+(docs/explanation/restart-and-repair.md#what-is-remembered). A part has the name that operators see: ``leaf1``,
+``leaf1:3>spine2``, ``10.0.1.2``. ``DeclaredParts`` has the parts that the inventory file declares, with stand-ins for
+parts that were never seen. ``now`` is monotonic seconds, ``at`` seconds since 1970.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Refused packets and connections, switches that flood, and switches that another controller took over.
+"""Refused packets and connections, switches that flood, and switches that another controller took over. Pure.
 
 In: messages of the southbound, and the time. Out: totals since the start, and the time of the last refusal of each
-kind. The memory is bounded, because a peer may name any ports and dpids: a port that its switch did not describe is
-counted as port 0, ``PortCounts`` has limits, and a switch that disconnects is forgotten. Pure.
+kind. The memory is bounded although a peer may name any ports and dpids: a port that its switch did not describe counts
+as port 0, ``PortCounts`` has limits, and a switch that disconnects is forgotten.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Conversion of the southbound's reports into snapshots of the ``Fabric``.
+"""Conversion of the southbound's reports into snapshots of the ``Fabric``. ``now`` is monotonic seconds.
 
 A cable is used when LLDP has arrived in both directions, both ports are up and both switches have confirmed their
-rules. A cable that failed must fulfil these conditions again, and its hold-down must be over. A *one-way port* sends
-into a fibre to an optical switch. The link from this port is used when the extension allows the link
-(``core.messages``) and LLDP has arrived over it; the link has no hold-down. A host stays at the port where it was last
-seen. ``now`` is monotonic seconds.
+rules. After a failure its hold-down must be over too. A *one-way port* sends into a fibre to an optical switch. Its
+link is used when the extension allows it (``core.messages``) and LLDP has arrived over it; it has no hold-down. A host
+stays at the port where it was last seen.
 """
 
 from __future__ import annotations

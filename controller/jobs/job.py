@@ -1,7 +1,7 @@
 """An accepted job as a frozen snapshot (``Job``), its changing values (``Vitals``), and the pairs of all jobs.
 
-A pair (source address, destination address) is announced by a job, or counted to learn the traffic of a job. A change
-of one job causes no work for the pairs of other jobs.
+A pair (source address, destination address) is announced by a job, or counted to learn its traffic. A change of one job
+causes no work for the pairs of other jobs.
 """
 
 from __future__ import annotations

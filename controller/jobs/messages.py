@@ -2,8 +2,7 @@
 
 ``Ends`` owns the latest ends of registrations. An end is *final* when it cannot be undone any more: a deregistration is
 final when it is on disk. In: each end when it happens, and again when it is final; after a restart, the saved ends.
-Out: the end of a registration, for its owner and for a client that repeats its request; final ends, for all callers;
-the ends to save.
+Out: the end of a registration, for its owner and for a client that repeats its request; final ends, for all callers.
 """
 
 from __future__ import annotations

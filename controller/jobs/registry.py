@@ -1,8 +1,8 @@
-"""Accepted jobs: their specs, owners, virtual links, leases and reported times.
+"""Accepted jobs: their specs, owners, virtual links, leases and reported times. Times are monotonic seconds.
 
-A job belongs to one registration, identified by its uid. A caller may change only the registration whose lease token it
-has; ``owner`` is the uid of this registration. A renewal or a report changes only the job's ``Vitals``, so the ``Job``
-and the mapping of all jobs stay the same objects. Times are monotonic seconds.
+A job belongs to one registration, identified by its uid (``owner``). A caller may change only the registration whose
+lease token it has. A renewal or a report changes only the job's ``Vitals``, so the ``Job`` and the mapping of all jobs
+stay the same objects.
 """
 
 from __future__ import annotations

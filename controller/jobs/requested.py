@@ -4,8 +4,9 @@ In: all jobs that one request registers, changes or takes over, or the open conn
 the new jobs, and both directions of every connection by pair of addresses; or an error, for example ``Exhausted`` with
 the limit and the present use.
 
-All jobs of a request are checked together, in the state after the request. Two jobs of one request may therefore
-exchange pairs of hosts. A connection belongs to only one job."""
+All jobs of a request are checked in the state after the request, so two of them may exchange pairs of hosts. Only jobs
+that report their connections share pairs of hosts. A connection belongs to one job.
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
 """Conversion of the messages that processes exchange, to bytes and back.
 
 In: frozen messages of ``tables.messages`` and ``fabric.messages``. Out: a *packet*: MessagePack of a list of messages,
-each with the name of its class. Bytes that are not a packet raise ``Refused``. msgspec checks the type of every field.
+each with the name of its class. msgspec checks the type of every field; bytes that are not a packet raise ``Refused``.
 
 The two ends of a link may have different versions. Messages of unknown types and unknown fields are ignored, and a
 field with a default may be absent. A change that the other end must not ignore needs a new format of packets
 (``store.members.LINK_FORMATS``).
 
-Fields with rules have union types. msgspec tells the types of a union apart by tags, which dataclasses cannot have.
-Rules are therefore converted to *forms*, msgspec structs of their own."""
+msgspec tells the types of a union apart by tags, which dataclasses cannot have. Rules have fields with union types, so
+they are converted to *forms*, msgspec structs of their own.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,18 @@
 """Routing between the control loop and several southbounds, each of which is the holder of some switches.
 
 In: commands of the control loop, and messages of southbounds. Out: each command to the holder of its switch, and
-messages as if there were only one southbound. A southbound becomes the holder of a switch with a ``SwitchConnected``
-that has the generation id of an assignment.
+messages as if there were only one southbound.
 
-When a southbound is lost, or stops being the holder of a switch, the control loop gets no message for ``grace_s``
-seconds. If another southbound becomes the holder meanwhile, the loop receives ``SwitchMoved``: no route changes, and
-the rules are read again. Changes under way count as timed out. When a switch disconnects from its holder, the loop gets
-the message at once.
+A southbound becomes the holder of a switch with a ``SwitchConnected`` that has the generation id of an assignment. When
+a southbound is lost, or stops being the holder of a switch, the control loop gets no message for ``grace_s`` seconds.
+If another southbound becomes the holder meanwhile, the loop receives ``SwitchMoved``: no route changes, the rules are
+read again, and changes under way count as timed out. When a switch disconnects from its holder, the loop gets the
+message at once.
 
-A stage has the rule changes of many switches. The router sends each southbound the changes of its switches, in parts of
-limited size, and each part is reported separately. The loop does not wait for switches that are missing in the first
-report on a stage. The router therefore makes the first report only when every part has been reported."""
+A stage has the rule changes of many switches. Each southbound gets those of its switches, in parts of limited size, and
+reports each part. The loop does not wait for switches that are missing in the first report on a stage, so the router
+makes this report only when every part has been reported.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 """Writer of metrics in Prometheus' text format, version 0.0.4.
 
-The format is described at https://prometheus.io/docs/instrumenting/exposition_formats/. In: the ``StatusBoard``. Out:
-the text of all ``FAMILIES``.
+In: the ``StatusBoard``. Out: the text of all ``FAMILIES``
+(https://prometheus.io/docs/instrumenting/exposition_formats/).
 
-This writer formats and escapes labels once, and reuses them at later scrapes. The client library of Prometheus would
-format all labels at each scrape. With tens of thousands of series, that takes seven times the CPU time (``python -m
-benchmarks scrapes``).
+This writer formats and escapes labels once, and reuses them at later scrapes. With tens of thousands of series, the
+client library of Prometheus takes seven times the CPU time (``python -m benchmarks scrapes``).
 """
 
 from __future__ import annotations

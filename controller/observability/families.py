@@ -1,9 +1,10 @@
-"""Metrics that Prometheus reads, computed from the published ``Status``.
+"""Metrics that Prometheus reads, computed from the published ``Status``. ``FAMILIES`` is the complete list.
 
-``FAMILIES`` is the complete list. All values are read from the status, so the series of a switch, link or job disappear
-with it. Only series ending in ``_up`` stay, with the value 0, until the part returns or is forgotten. Other modules
-measure durations and publish them (``controller.histogram``). Names follow the Prometheus rules: base units (bytes,
-seconds, ratios), ``_total`` for counters, names as labels rather than ids.
+The series of a switch, link or job disappear with it. Only series ending in ``_up`` stay, with the value 0, until the
+part returns or is forgotten. Other modules measure durations and publish them (``controller.histogram``).
+
+Names follow the Prometheus rules: base units (bytes, seconds, ratios), ``_total`` for counters, names as labels rather
+than ids.
 """
 
 from __future__ import annotations

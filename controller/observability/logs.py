@@ -1,7 +1,7 @@
 """Configuration of logging: format and destination of all log lines.
 
 All lines go to stderr, so that stdout stays free for answers. The controller logs with structlog, and libraries with
-the standard library. Both use the same handler, and their lines look the same.
+the standard library; both use the same handler.
 """
 
 from __future__ import annotations

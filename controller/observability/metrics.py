@@ -1,7 +1,4 @@
-"""Metrics server for Prometheus: the metrics of ``families``, computed from the published ``Status`` at each scrape.
-
-In: the ``StatusBoard``; the certificate, if TLS is configured. Out: ``/metrics`` over HTTP.
-"""
+"""Metrics server for Prometheus: ``/metrics`` over HTTP, computed from the published ``Status`` at each scrape."""
 
 from __future__ import annotations
 

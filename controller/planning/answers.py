@@ -2,28 +2,18 @@
 
 In: ``SolvePlan``. Out: up to four answers, which the caller requests separately and from any thread. They are the
 repair, when routes are broken; the plan; the slowdowns of the running routes, if these stay; the slowdowns of published
-schemes. When nothing has changed since the previous request, the answers to that request are reused.
+schemes. When nothing has changed since the previous request, its answers are reused.
 
-A plan with more moves than the cap is a *goal plan*, and every cycle makes some of its moves. A cycle uses the cap in
-one of two ways; the planner takes the way that gives the smaller slowdowns:
-
-- *Step*: as many flows as allowed change to their routes in the goal plan (``transition.step``).
-- *Jump*, only in the first cycle of a goal plan: the best plan within the cap, whether or not its routes are routes of
-  the goal plan. If the jump needs fewer moves than the cap, a step follows in the same cycle.
-
-A goal plan needs at least N = ceil(moves of the goal plan / cap) cycles. When a step is possible, the planner takes a
-jump only on one of two conditions:
-
-- After the jump, steps reach the goal plan in at most N further cycles. The goal plan is then reached at most one cycle
-  later than by steps alone.
-- Without the jump, steps do not reach the goal plan in N cycles either. Another goal plan may then have to follow.
+A plan with more moves than the cap is a *goal plan*, and every cycle makes some of its moves, by a *step* or a *jump*
+(docs/explanation/planning.md#more-moves-than-a-cycle-may-make). The planner takes the way that gives the smaller
+slowdowns; a step follows a jump that leaves moves unused. A jump delays the goal plan by at most one cycle. Only if
+steps alone do not reach the goal plan in N = ceil(moves of the goal plan / cap) cycles is every jump allowed: another
+goal plan may have to follow anyway.
 
 Before the planner looks for a goal plan, it finds moves that unload the most loaded links. It makes these moves if it
 finds no better moves in time. When there are too many flows to find a goal plan in time, each cycle makes the best plan
-within the cap. This continues until that plan moves no flow.
-
-The running routes never get worse, so they stay when no moves improve them. The planner then names the smallest group
-of the goal plan's moves that would improve the routes, unless it ran out of time."""
+within the cap, until that plan moves no flow.
+"""
 
 from __future__ import annotations
 

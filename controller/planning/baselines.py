@@ -1,10 +1,11 @@
 """Slowdowns under quick published schemes, with which a controller compares its plans.
 
-The schemes are models for comparison and are never installed: their routes are whole, and they ignore the running
-routes. They were published for leaf-spine fabrics; on other fabrics a shortest path takes the place of a spine. A
-scheme returns the links of each flow, shape (hops, flows), in the link numbers of ``NextHops``.
+In: a ``Problem`` and ``PlanLimits``. Out: the worst slowdown by scheme. The schemes are models for comparison and are
+never installed: their routes are whole, and they ignore the running routes. They were published for leaf-spine fabrics;
+on other fabrics a shortest path takes the place of a spine.
 
-In: a ``Problem`` and ``PlanLimits``. Out: the worst slowdown by scheme."""
+A scheme returns the links of each flow, shape (hops, flows), in the link numbers of ``NextHops``.
+"""
 
 from __future__ import annotations
 

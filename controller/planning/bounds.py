@@ -1,36 +1,39 @@
 """Lower bounds of the slowdowns of every routing, in closed form.
 
-In: a ``Problem``. Out: bounds of the worst slowdown, and one bound per job. All bounds follow from *cuts*. A cut is a
-set C of links together with flows, each of which crosses one link of C on every path. Examples are the flows out of a
-leaf and its uplinks, and the flows into a leaf and its downlinks. Further examples are the flows between two leaves
-when not every uplink of the first leaf leads to the second, and the flows of pods on three tiers.
+In: a ``Problem``. Out: bounds of the worst slowdown, and one bound per job.
 
-- Fluid bound: let c_l be the capacity of link l of C, and D_j the rate of job j across the cut in its largest phase.
-  The load of a link is a sum over the jobs: the rate of the job's largest phase on the link, divided by the capacity of
-  the link. For each job, these rates on all links of C add up to at least D_j. So some link has a load >= sum D_j / sum
-  c_l. The bound also holds for split flows.
-- Bound of whole flows: take m flows of at least d bit/s, from one phase per job so that their loads add up. These flows
-  fill some link to at least the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and
-  flows this number is ceil(m/S)*d/c, which edge colouring reaches on a leaf-spine (König). A flow of n*d bit/s or more
-  counts n times.
-- Bound of few subflows: take m flows of at least d bit/s, each in at most K subflows. They use at most m*K links of C,
-  so some link has a load >= m*d / (sum of the m*K largest capacities in C). A second bound follows from groups: flows
-  and links of C that are connected by subflows belong to one group. A group of f flows has at most f*(K-1) + 1 links,
-  because each of its f*K subflows joins a flow and a link. With S links of at most c bit/s there are at least S -
-  m*(K-1) groups, or some links are idle. So some group has f = ceil(m / (S - m*(K-1))) flows or more, and a link with a
-  load >= f / (f*(K-1) + 1) * d/c. For K = 1 this is König's bound.
+All bounds follow from *cuts*. A cut is a set C of links together with flows, each of which crosses one link of C on
+every path. Examples are the uplinks of a leaf with the flows out of the leaf, and the links between two leaves when not
+every spine connects them. Link l of C has the capacity c_l. A cut gives these bounds:
+
+- Fluid bound: some link has a load >= sum D_j / sum c_l, even if flows are split. D_j is the rate of job j across the
+  cut in its largest phase; the job's largest rates on all links of C add up to at least D_j.
+
+- Whole flows: take m flows of at least d bit/s, from one phase per job, so that their loads add up. The largest load is
+  at least the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). For S equal links this is ceil(m/S)*d/c,
+  which edge colouring reaches on a leaf-spine (König). A flow of n*d bit/s or more counts n times.
+
+- Few subflows: take m flows of at least d bit/s, each in at most K subflows. They use at most m*K links of C, so some
+  link has a load >= m*d / (sum of the m*K largest capacities in C).
+
+A second bound counts *groups*, which are the flows and links of C that subflows connect. A group of f flows has at most
+f*(K-1) + 1 links, because each of its f*K subflows joins a flow and a link. With S links of at most c bit/s there are
+at least S - m*(K-1) groups, or some links are idle. So some group has f = ceil(m / (S - m*(K-1))) flows or more, and a
+link with a load >= f / (f*(K-1) + 1) * d/c. For K = 1 this is the bound of whole flows.
+
 - Steps: whole flows whose demands are multiples of a unit u load links of capacity c in steps of u/c. The fluid bound
   is rounded up to the next step.
+
 - Tight jobs: when a routing reaches the fluid bound of a cut, all links of the cut are equally loaded. Every job that
   crosses the cut then has that slowdown.
 
-*Pods* on three tiers have cuts of their own, because a pod whose cores have failed or are few has less capacity than
-its leaves. A flow from a leaf to another pod takes one plane. In this plane it crosses an uplink of the leaf, and then
-a link from the pod to a core. Consider the flows from some leaves of a pod to other pods. For each plane the cut has
-either the uplinks of these leaves or the pod's links to cores, whichever have less capacity. As an example let all
-links be equal: n leaves with D flows have n uplinks per plane, and the pod has c links to cores per plane. Then some
-link has at least D / (sum of min(n, c) over the planes) flows. There is a cut for the most loaded leaf of the pod, for
-the two most loaded leaves, and so on. Flows into the leaves have cuts of the same kind."""
+Pods on three tiers have cuts of their own, because a pod may have less capacity to the cores than its leaves have to
+the pod. A flow to another pod takes one plane: in it, an uplink of its leaf, and then a link from the pod to a core.
+The cut of some leaves of the pod has for each plane either their uplinks or the pod's links to cores, whichever have
+less capacity. With equal links, n leaves with D flows, and c links to cores per plane, some link has at least D / (sum
+of min(n, c) over the planes) flows. There is a cut for the most loaded leaf, for the two most loaded leaves, and so on,
+and likewise for flows into leaves.
+"""
 
 from __future__ import annotations
 

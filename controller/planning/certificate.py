@@ -1,23 +1,18 @@
 """A plan with its proofs as plain data, which ``verify`` checks without a solver.
 
 In: a problem and its plan. Out: links, jobs, flows, routes and slowdowns as integers, and a witness for every proven
-slowdown. docs/reference/json-output.md describes the form. When the planner claims a proof for which no witness is
-found here, a search has proven the slowdown. The file has the number of such slowdowns (``searched``).
+slowdown. docs/reference/json-output.md describes the form; docs/explanation/planning.md#check-a-plan-yourself says why
+the witnesses are proofs. Slowdowns that a search has proven, and for which no witness is found here, are only counted
+(``searched``).
 
-Witnesses prove that no routing has smaller slowdowns. They consist of cuts, groups and proofs:
-
-- A *cut* is a price per link. In every routing, each flow pays at least its demand times the price of the cheapest walk
-  that it may take. The sum of these smallest payments over all flows is at most the sum of price * traffic over all
-  links. If all slowdowns were small, the links would carry too little traffic for this. Hence not all jobs can stay
-  below a certain slowdown. Cuts come from NICs, from the bounds (``bounds``), and from the duals of the fluid optimum
-  (``split_flows.lp``), in this order.
-- A cut may have a *unit*. It then counts only the flows that stay whole, and rounds their demands down to multiples of
-  the unit. With a unit and a number of *subflows* above 1, a cut instead counts only the flows of at least one unit
-  that have at most so many subflows.
+- A *cut* is a price per link, which limits how many jobs can be fast. Cuts come from NICs, from the bounds
+  (``bounds``), and from the duals of the fluid optimum (``split_flows.lp``), in this order. A cut with a *unit* counts
+  only the flows that stay whole, and rounds their demands down to multiples of the unit. With a number of *subflows*
+  above 1, it instead counts only the flows of at least one unit that have at most so many subflows.
 - A *group* is a set of jobs of which at least a given number must be slow, that is, have at least a given slowdown.
-- A *proof* is a list of groups that together require a number of slow jobs. This number follows from weights of the
-  groups. The weights are a dual solution of the linear programme that looks for the fewest slow jobs that satisfy all
-  groups."""
+- A *proof* is a list of groups that together require a number of slow jobs. The number follows from weights of the
+  groups: a dual solution of the linear programme that looks for the fewest slow jobs that satisfy all groups.
+"""
 
 from __future__ import annotations
 

@@ -1,44 +1,37 @@
 """Routing in closed form on a leaf-spine, part by part: optimal when the leaves of each part are alike.
 
 In: a ``Problem``. Out: routes of the flows between leaves, or None when some path does not have two links, or the
-leaves of a part have no common link.
+leaves of a part have no common link. docs/explanation/planning.md#how-a-plan-is-made defines parts, common links and
+residual links, and describes colouring and cutting.
 
-A flow loads links out of its source's leaf and links into its destination's leaf. Two flows belong to one *part* when
-they have the same source leaf or the same destination leaf, or when a chain of such flows connects them. Parts share no
-link between switches. A leaf can belong to two parts: with its links out to one part, and with its links in to the
-other.
-
-A *common link* of a part consists of one cable from every sending leaf to the same spine, and one cable from this spine
-to every receiving leaf. A spine with several cables to each leaf has several common links. A cable that has failed at
-one leaf of the part belongs to no common link. The cables of the leaves that belong to no common link are *residual
-links*.
+A leaf can belong to two parts: with its links out to one part, and with its links in to the other. A spine with several
+cables to each leaf has several common links.
 
 Flows are edges of a bipartite multigraph, from the leaf of the source to the leaf of the destination. Edges that share
-a leaf on the same side get different colours; as many colours as the largest degree are enough (König's theorem).
+a leaf on the same side get different colours; as many colours as the largest degree D are enough (König's theorem).
 
-- *Balanced edge colouring* routes whole flows: colours are the S common links. A leaf of degree d is first cut into
+- *Balanced edge colouring* routes whole flows: the colours are the S common links. A leaf of degree d is first cut into
   copies of at most S flows each. The colouring is then *equitable* (de Werra, "Equitable colorations of graphs", 1971):
-  each leaf has floor(d/S) or ceil(d/S) flows of each colour. No routing of whole flows puts fewer flows on the fullest
-  of these S links.
-- *Interval cutting* splits flows of equal demand. Colour the flows with D colours, where D is the largest degree.
-  Colour c owns the interval [c, c+1) of a line of length D. Cut the line into segments, one per common link. A flow
-  puts on a link the share of its colour's interval that lies in the link's segment. A leaf has at most one flow of a
-  colour, so it loads a link with at most the length of the link's segment. The length of a segment is proportional to
-  its link's capacity, so that all common links are equally loaded. When all links of the leaves are common links and
-  are alike, this load is the lower bound of the leaf's cut (``bounds``). If no segment is shorter than 1, a flow
-  touches at most two segments. When the segments of the slowest links come first, this is true even if these segments
-  are a little shorter.
-- *Residual links* serve equal flows too. Flows are coloured as if each spine with residual links were one more common
-  link; the flows of the spine's colours take the spine's links. A few *late* flows cannot take these links, because one
-  of their leaves has no link to the spine. When flows are split, late flows get further colours, and all remaining
-  colours are cut onto the common links. When flows are whole, each late flow takes the common link where it meets the
-  fewest flows. Among several such links it takes the link where it slows the fewest other jobs.
-- *Whole flows first* serves flows that all have the same number of equal subflows. Every link takes as many whole flows
-  as the slowdown allows. The subflows of the other flows take the remaining capacity.
+  each leaf has floor(d/S) or ceil(d/S) flows of each colour, and no routing of whole flows puts fewer on the fullest of
+  these links.
 
-Demands that differ a little (``_NEARLY``) are cut as if all demands were the largest one. The capacity of a common link
-is the smallest capacity of its links at any leaf. Both are simplifications that may make routes worse. The slowdowns
-include this cost, because they are computed from the routes; the bounds do not include it."""
+- *Interval cutting* splits flows of equal demand. Colour c of D colours owns the interval [c, c+1) of a line of length
+  D. The line is cut into one segment per common link, in proportion to capacity. A flow puts on a link the share of its
+  interval that lies in the link's segment. If no segment is shorter than 1, a flow touches at most two segments; the
+  slowest links come first, so that their segments may even be a little shorter. The load is the lower bound of the
+  leaf's cut (``bounds``) if the leaf has no residual links and its links are alike.
+
+- *Residual links* serve equal flows too. Flows are coloured as if each spine with residual links were one more common
+  link, and the flows of its colours take its links. *Late* flows cannot, because one of their leaves has no link to the
+  spine. Split late flows get further colours on the common links. A whole late flow takes the common link with the
+  fewest flows, and then the one where it slows the fewest other jobs.
+
+- *Whole flows first* serves flows that all have the same number of equal subflows (``color_whole_first``).
+
+Two simplifications may make routes worse. Demands that differ a little (``_NEARLY``) are cut as if all were the largest
+one, and the capacity of a common link is the smallest capacity of its links at any leaf. Slowdowns include this cost,
+because they are computed from the routes; bounds do not.
+"""
 
 from __future__ import annotations
 

@@ -4,22 +4,20 @@ Edges that share a node on one side get different colours in a *proper* colourin
 are enough (König's theorem). For an *even* colouring with S colours, each node is first cut into copies with at most S
 edges each. The resulting graph then gets a proper colouring.
 
-A *nested* colouring is even in sets of edges, such as the edges of a leaf, of a pod, or of a job on a leaf. There are
-sets on each side (sources, destinations), on several levels: a set lies within one set of the next outer level. No set
-has more than ceil(edges / colours) edges of one colour. The colouring is made in two steps:
+A *nested* colouring is even in sets of edges, such as the edges of a leaf, of a pod, or of a job on a leaf. Each side
+(sources, destinations) has sets on several levels: a set lies within one set of the next outer level. No set has more
+than ceil(edges / colours) edges of one colour. The colouring is made in two steps:
 
-1. When no edge has a colour yet, a first colouring is made that is even in the outermost sets, and nearly even in the
-   others. Otherwise each edge without a colour gets the rarest colour of its sets.
-2. While a set has too many edges of one colour, take all edges of this colour and of the set's rarest colour, and halve
-   them: each half gets one of the two colours. Each time the sum of squares of the numbers of edges per set and colour
-   decreases. The loop therefore ends (de Werra, "Equitable colorations of graphs", 1971). Pairs of colours that have no
-   colour in common are halved at once.
+1. When no edge has a colour yet, make a colouring that is even in the outermost sets. Otherwise give each edge without
+   a colour the rarest colour of its sets.
+2. While a set has too many edges of one colour, *halve* the edges of this colour and of the set's rarest colour. This
+   ends, because the sum of squares of the numbers of edges per set and colour decreases each time (de Werra, "Equitable
+   colorations of graphs", 1971).
 
-*Halving* divides edges into two halves, so that the halves of every set differ by at most one edge. First, the edges of
-every set are paired, on each side. A left-over edge is paired with a left-over edge of another set in the same outer
-set. The pairs of both sides then form cycles of even length. The edges of a cycle go alternately into the two halves.
-This works like Euler splits (Gabow, "Using Euler partitions to edge color bipartite multigraphs", 1976). When colours
-are halved, most edges of a cycle keep their colours where possible."""
+Halving divides edges so that the halves of every set differ by at most one edge. The edges of every set are paired on
+each side. The pairs of both sides form cycles of even length, whose edges go alternately into the two halves, like
+Euler splits (Gabow, "Using Euler partitions to edge color bipartite multigraphs", 1976).
+"""
 
 from __future__ import annotations
 

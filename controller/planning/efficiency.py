@@ -1,26 +1,23 @@
-"""Quality of a routing: load of a link, slowdown of a job, network efficiency (docs/explanation/planning.md).
+"""Quality of a routing: load of a link, slowdown of a job, network efficiency.
 
-Load, slowdown and efficiency are defined only here; planner, live status and metrics all use these definitions. In: a
-``Problem``, whose flows have their demands, and routes. Out: plain numbers.
+In: a ``Problem``, whose flows have their demands, and routes. Out: plain numbers. Planner, live status and metrics all
+use these definitions:
 
 - Load of a link: traffic of all jobs (bit/s) / the link's capacity. Each job counts with the phase in which it sends
-  most over the link. Phases of one job never overlap; phases of different jobs may. A subflow loads its path with its
-  share of the flow's demand.
+  most over the link: phases of one job never overlap, phases of different jobs may.
 - Slowdown of a job: the largest load of a link that it uses, and at least 1. Its communication takes at most slowdown x
-  ideal time.
-- Own slowdown of a job: its slowdown while no other job sends.
-- Network efficiency: 1 / the worst slowdown. Routings are compared by their slowdowns, sorted from the worst.
+  ideal time. *Own* slowdown: its slowdown while no other job sends.
+- Network efficiency: 1 / the worst slowdown.
 
-Loads are computed in three ways: for a whole routing at once (``peaks``), for hundreds of random draws at once
-(``FabricLoads``), and flow by flow for searches (``greedy.Increments``). Two other modules compute loads of their
-own: ``split_flows.commodities`` as rows of its linear programme, and ``whole_flows.cpsat`` as integers that are rounded
+Loads are computed for a whole routing at once (``peaks``), for hundreds of random draws at once (``FabricLoads``), and
+flow by flow for searches (``greedy.Increments``). Two other modules compute loads of their own:
+``split_flows.commodities`` as rows of its linear programme, and ``whole_flows.cpsat`` as integers that are rounded
 down.
 
-ECMP hashes flows without a route. The model: at every switch a flow takes one of the equal-cost next hops, each with
-the same probability, independently of all other flows and switches. A switch hashes over all of its next hops, even
-where the candidate paths of the problem are capped. Next hops are arrays (``NextHops``), so that numpy follows many
-flows at once. ``hashed_links`` gives one draw that depends only on each flow's addresses and ports, like a switch's
-hash."""
+ECMP hashes flows without a route. In the model, a flow takes at every switch one of the equal-cost next hops, each with
+the same probability, independently of all other flows and switches. All next hops of a switch count, even where the
+candidate paths of the problem are capped. They are arrays (``NextHops``), so that numpy follows many flows at once.
+"""
 
 from __future__ import annotations
 

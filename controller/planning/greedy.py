@@ -1,21 +1,18 @@
 """Fast changes of routes on any fabric: greedy paths for flows without a route, and relief of the most loaded links.
 
+In: a ``Problem``; for relief also the routes to start from. Out: a route per flow; None when relief finds no routes
+with smaller sorted slowdowns.
+
 **Greedy** repairs routes and gives searches a start. It follows the greedy of arXiv 2503.05324 (``baselines`` has it as
-published), but compares loads instead of numbers of flows. A *set* is all flows out of one leaf, or all flows into one
-leaf. The sets are served in descending order of their total demand. Each flow takes the shortest path whose most loaded
-link ends up with the smallest load. Of several such paths the flow takes its current path, or else the first path. On
-an intact leaf-spine with equal flows the largest load is at most twice the optimum, in any order of flows.
+published), but compares loads instead of numbers of flows. Flows are served in the order of ``largest_set_first``. Each
+takes the shortest path whose most loaded link ends up with the smallest load, and stays on its current path in a tie.
+On an intact leaf-spine with equal flows the largest load is at most twice the optimum, in any order of flows.
 
 **Relief** is for planning within a cap on moves. It moves flows off links whose load is above a goal, the most loaded
-link first, until the links satisfy the goal. A flow moves to the path whose most loaded link ends up least loaded. When
-no path has room for the whole flow, a flow that may be split moves to several paths. When every flow that is tried
-would load another link beyond the goal, the link keeps its load. An attempt that reduces no slowdown is undone. The
-smallest goal that can be reached is found by bisection, between the lower bound of the worst slowdown and the present
-worst slowdown. After that, the remaining moves reduce the slowdowns of single jobs.
-
-In: a ``Problem``; for relief also the routes to start from. Out: a route per flow. Relief returns None when it finds no
-routes with smaller sorted slowdowns. ``PathChoices`` holds the shortest paths of all flows as rows of link numbers,
-also for the published schemes."""
+link first. A flow moves to the path whose most loaded link ends up least loaded, or to several paths if none has room
+and the flow may be split. The smallest goal that can be reached is found by bisection, between the lower bound of the
+worst slowdown and the present worst slowdown. The remaining moves reduce the slowdowns of single jobs.
+"""
 
 from __future__ import annotations
 

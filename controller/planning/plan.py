@@ -1,9 +1,9 @@
 """Results of the planner: a checked plan with its certificate, and whether the plan is worth its moves.
 
 In: routes from any of the solvers, as candidates (``Draft``). Out: the order of candidates; a ``Plan`` whose claims the
-checker can verify, or a ``NoPlan``; a ``Planned``, which has the plan, the decision and all facts that the control loop
-needs. The planning threads compute these facts: with tens of thousands of pinned flows they take seconds, for which the
-control loop would block."""
+checker can verify, or a ``NoPlan``; a ``Planned``, which adds the decision and all facts that the control loop needs.
+The planning threads compute these facts, which take seconds with tens of thousands of pinned flows.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Check of a plan before it is installed; it shares no code with the planners.
 
-Paths, slowdowns and moves are derived again from the routes and the numbered problem, in time linear in the links that
-the flows pass. In: the problem, the plan, the cap on moves. Out: one sentence per violation; none when the plan is
-right."""
+In: the problem, the plan, the cap on moves. Out: one sentence per violation. Paths, slowdowns and moves are derived
+again from the routes and the numbered problem, in time linear in the links that the flows pass.
+"""
 
 from __future__ import annotations
 

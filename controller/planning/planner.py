@@ -1,41 +1,36 @@
 """Planner: turns a problem into a plan by bounds, candidates, and an independent check.
 
-Solvers run from the cheapest to the most expensive until a candidate is proven optimal. The best candidate that passes
-the check is the plan.
+In: one immutable ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is
+kept between calls.
 
-1. *running*: the routes as they are; the greedy finds paths for flows that have none. With a cap on moves, *relief*
-   unloads the most loaded links.
-2. *edge-coloring*, *interval-cutting*: exact in closed form when all leaves are alike and all flows are equal, on two
-   tiers or three. *aligned-cutting*: a closed form that starts from the running routes and makes few moves.
-3. *local-search*, *tabu-search* and *cpsat* for whole flows, then *lp* and *exact* when flows may be split. These
-   solvers work for any fabric and flows, and most of them make few moves.
+Stages run from the cheapest to the most expensive, until one of them finds a candidate that is proven optimal.
+docs/explanation/planning.md lists the stages in this order. The best candidate that passes the check becomes the plan.
+If a stage fails, the candidates of the other stages remain.
 
 Some senders stripe the same number of bytes over each connection. A flow of such a sender becomes several *equal
-subflows*, each a whole flow to the planner (``signalbox.jobs.subflows``). The plan of the equal subflows shows which
-slowdowns can be reached. But each further path of a flow costs switch rules, and most flows need only one path. So
-further candidates divide only the flows that must be divided to reach these slowdowns. They are found in the *joined*
-problem, which has one flow in place of all equal subflows that have the same route now.
-``closed_forms.color_whole_first`` is a closed form with the same purpose.
-
-In: one immutable ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is
-kept between calls. If a solver fails, the running routes and the candidates of the other solvers remain.
+subflows*, each of which is a whole flow to the planner (``signalbox.jobs.subflows``). A plan of all equal subflows
+shows which slowdowns can be reached, but each further path of a flow costs switch rules. So two kinds of candidates
+divide only the flows that must be divided to reach these slowdowns. ``closed_forms.color_whole_first`` makes one kind.
+The other kind is planned in the *joined* problem, which has one flow in place of all equal subflows that have the same
+route now.
 
 The planner has only stages without which plans are worse: higher slowdowns, 1.5 times the time, or 1.5 times the moves.
 The list names each stage and the case that was measured. The figures after the last colon are the result without the
 stage, then the result with it. Figures without a unit are worst slowdowns. *Published*: the workloads of arXiv
-2503.05324. *First cycle*: after the first cycle of a change with a cap on moves. Measured on 2026-11-28 with 2 s per
-plan:
+2503.05324.
+
+Measured on 2026-11-28 with 2 s per plan:
 
 - residual links: 65,536 split flows, 512 x 128, 20 cables failed: 1.17, 1.01
 - peeling: 4,000 flows in two subflows, 64 x 32, 5 cables failed, 16 jobs: 1.5 s, 0.22 s
 - aligned cutting: a job joins, 64 x 32, two subflows, no cap on moves: 1,798 moves, 258
-- aligned cutting: published, a spine fails, two subflows, cap of 50: first cycle 1.90, 1.14
+- aligned cutting: published, a spine fails, two subflows, cap of 50: 1.90, 1.14 after the first cycle
 - three tiers, cutting: fat-tree of k = 16, a core failed, three subflows: 1.40 in 2.2 s, 1.016 in 0.03 s
 - three tiers, choice of planes: the same, whole flows in rings over all hosts: 2 in 3 s, 1 in 0.1 s
-- jumps: published, a spine fails or background begins, caps of 50 and 256: first cycle 3 to 12 % higher without
+- jumps: published, a spine fails or background begins, caps of 50 and 256: 3 to 12 % higher without, after one cycle
 - fewer subflows: 32 x 16, background begins, three subflows, cap of 10: 1.66, 1.55
 - coloured start of the fluid optimum: 2,000 flows in two subflows, 5 cables failed, background: 1.78, 1.33
-- relief: 8,000 whole flows, 64 x 32, background begins, cap of 256: first cycle 6.49, 6.09
+- relief: 8,000 whole flows, 64 x 32, background begins, cap of 256: 6.49, 6.09 after the first cycle
 - exact optimum: 80 flows of unequal bytes in two subflows, 8 x 16: bound 1.13, 1.45; plan 1.48
 - equal subflows joined: published, a spine failed, each flow in 8 equal subflows: 3,072 paths, 440
 - whole flows first: 4,000 flows in 4 equal subflows, 64 x 32, a spine failed: 15,843 paths, 4,873
@@ -44,7 +39,8 @@ Measured on 2026-11-30 with 2 s of processor time per plan, on cases of the benc
 
 - tabu search: 912 whole flows of experts, 16 x 8: 2.86, 2.29
 - fluid optimum by PDLP: the same in eight subflows: 2.12 in 2 s, 2.00 in 0.6 s, which is the bound
-- shares on few paths, whole flows first: 360 flows, halving and sharded, 5 cables failed, two subflows: 4, 2.76"""
+- shares on few paths, whole flows first: 360 flows, halving and sharded, 5 cables failed, two subflows: 4, 2.76
+"""
 
 from __future__ import annotations
 

@@ -1,26 +1,20 @@
 """Input of the planner: one immutable problem of link capacities, candidate paths and flows, also as arrays.
 
-A *flow* is a virtual link of one job with known ends: all bytes that the job sends from one host to another. A *route*
-says how the flow travels: whole on one path, or in *subflows*, each with a share of the bytes. A flow may take part in
-several phases of its job, with a demand in each:
+A *flow* is all bytes that a job sends from one host to another (a virtual link). A *route* says how the flow travels:
+whole on one path, or in *subflows*, each with a share of the bytes. A flow may take part in several phases of its job,
+with a demand in each: its bits / the ideal time of the phase, in bit/s. The busiest NIC sets the ideal time. When all
+flows of a phase send at their demands, they all end together.
 
-- The ideal time of a phase is its communication time when the job is alone on an idle fabric. The busiest NIC sets it.
-- The demand of a flow in a phase is its bits / the ideal time, in bit/s. When all flows of the phase send at their
-  demands, they all end together.
+Bounds, closed forms, slowdowns and searches compute with the arrays of ``Links`` and ``Numbers``. Closed forms return
+their routes as ``NumberedRoutes``.
 
-The phases of one job never overlap, so the load of a link counts only the job's largest phase on it
-(``efficiency``).
-
-``Links`` and ``Numbers`` are the arrays with which bounds, closed forms, slowdowns and searches compute. Closed forms
-return their routes as ``NumberedRoutes``. ``Tiers`` are the pods and planes of a fabric with three tiers. A *pod* is a
-group of leaves with cables to the same aggregation switches. A *plane* has one aggregation switch in every pod, and the
-cores that these switches share. A path between two pods stays in one plane. A *common link* is a set of cables that
-counts as one link. A common edge link has a cable from every leaf to the same plane; a common core link has a cable
-from every pod to the same core. A path between two pods takes the same common edge link and the same common core link
-up and down.
-
-Source of the tiers: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM
-2008, section 3."""
+A fabric with three tiers has ``Tiers``. A *pod* is a group of leaves with cables to the same aggregation switches. A
+*plane* has one aggregation switch in every pod, and the cores that these switches share. A *common link* is a set of
+cables that counts as one link: a common edge link has a cable from every leaf to the same plane, a common core link has
+a cable from every pod to the same core. A path between two pods stays in one plane, and takes the same common edge link
+and the same common core link up and down. Source: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center
+network architecture", SIGCOMM 2008, section 3.
+"""
 
 from __future__ import annotations
 

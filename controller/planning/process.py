@@ -1,13 +1,13 @@
 """Planning in a process of its own, so that plans do not slow down OpenFlow, the control loop or the API.
 
 In: requests of the control loop. Out: answers, put into the loop's inbox. The two processes exchange only changes
-(``snapshot``). The controller's end has three threads: one sends the newest request, one receives answers, one
-checks that the process still answers.
+(``snapshot``).
 
-When the process ends, a new process replaces it. The new process gets the newest request if the plan for this request
-is still due. A request is answered with ``NoPlan`` when two processes have ended while working on it, or when one
-process has worked on it for minutes. If the first process ends before it accepts requests, the controller has a fatal
-error."""
+The controller's end has three threads: one sends the newest request, one receives answers, one checks that the process
+still answers. When the process ends, a new one gets the newest request, if its plan is still due. A request is answered
+with ``NoPlan`` when two processes have ended while working on it, or when one has worked on it for minutes. If the
+first process ends before it accepts requests, the controller has a fatal error.
+"""
 
 from __future__ import annotations
 

@@ -1,25 +1,23 @@
 """Lower bounds of the jobs' slowdowns, sorted from the worst, that follow from all cuts *together*.
 
-When a leaf has more flows than uplinks, a job of these flows must be slow. Two such leaves may share one slow job, or
-may need two slow jobs. CP-SAT finds the lexicographically smallest slowdowns that satisfy all inequalities (``Need``).
-The model has jobs and slowdowns but no flows, so it is small however many flows there are.
+In: a problem's ``Bounds``. Out: a ``SlowdownVector``.
 
-Suppose every job j has a slowdown of at most t_j. Then the load of a link is at most the smallest t_j of its jobs. A
-flow of load s of job j therefore takes up a share f(s, t_j) of a link, and the shares of all flows on the link add up
-to at most 1. The function f does not increase with t. It has one of three forms; s0 is the load of any one flow:
+When a leaf has more flows than uplinks, a job of these flows must be slow. Two such leaves may share one slow job, or
+may need two. CP-SAT finds the lexicographically smallest slowdowns that satisfy the inequalities of all cuts
+(``Need``). The model has jobs and slowdowns but no flows, so it is small however many flows there are.
+
+Suppose every job j has a slowdown of at most t_j. A flow of load s of job j then takes up a share f(s, t_j) of a link.
+The shares of all flows add up to at most 1 on each link, and to at most m on the m links of a cut. The function f does
+not increase with t, and has one of three forms; s0 is the load of any one flow:
 
 - fluid: s / t, with the largest phase of each job;
 - count: 1 / floor(t / s0) for s >= s0, else 0. A link has room for floor(t / s0) flows of load s0 or more.
 - volume: s / t for s >= s0, else 0.
 
-In the forms count and volume, a flow of load s > t - s0 leaves no room for another flow of load s0. Such a flow takes
-up a whole link: f is 1. These functions are dual feasible functions of bin packing (Fekete and Schepers, "New classes
-of fast lower bounds for bin packing problems", 2001).
-
-Summed over the m links of a cut, the shares are at most m. When all demands are multiples of one unit, every load is a
-multiple of the load of one unit. Then t is rounded down to such a multiple.
-
-In: a problem's ``Bounds``. Out: a ``SlowdownVector``."""
+In the forms count and volume, f is 1 for a flow of load s > t - s0, which leaves no room for another flow of load s0.
+These are dual feasible functions of bin packing (Fekete and Schepers, "New classes of fast lower bounds for bin packing
+problems", 2001). When all demands are multiples of one unit, t is rounded down to a multiple of the load of one unit.
+"""
 
 from __future__ import annotations
 

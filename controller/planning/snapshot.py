@@ -1,12 +1,12 @@
 """Snapshots: problems made from the state of the network, and the changes from one snapshot to the next.
 
 In: jobs with their virtual links, hosts, links, measured background, and routes. Out: a ``Snapshot``, whose parts are
-computed anew only where something has changed, and its ``Problem``.
+computed anew only where something has changed, and its ``Problem``. The busiest NIC of a phase sets the phase's ideal
+time, from which the demands follow.
 
-The busiest NIC of a phase sets the phase's ideal time, from which the demands follow.
-
-The control loop and the planning process exchange only the changes since the previous request. Packing and unpacking a
-problem of tens of thousands of flows takes a second, but little changes between cycles."""
+The control loop and the planning process exchange only changes: packing and unpacking a problem of tens of thousands of
+flows takes a second, but little changes between cycles.
+"""
 
 from __future__ import annotations
 

@@ -4,18 +4,17 @@ In: a problem, the routes to start from, the routes to reach, and a cap on moves
 moves, or the smallest group of moves that must be made at once.
 
 CP-SAT solves a 0-1 programme: flow f takes its new route when x_f = 1, so the load of every link is linear in x. A job
-is above t when the load of a link that it uses is above t. When flows leave or enter links, the links that a job uses
-depend on x.
+is above t when the load of a link that it uses is above t; which links it uses depends on x too.
 
-The sorted slowdowns after the moves must not be lexicographically greater than before. For that, one of two conditions
-must hold:
+The sorted slowdowns must not become lexicographically greater. For that, one of two conditions must hold:
 
-- for each slowdown t that a job had before the moves, no more jobs are above t than before the moves;
-- the first condition holds for the largest slowdowns, down to some t, and fewer jobs are at or above t than before the
-  moves. This t is the *tie-break*.
+- for each slowdown t that a job had before the moves, no more jobs are above t than before;
+- the first condition holds for the largest slowdowns, down to some t, and fewer jobs are at or above t than before.
+  This t is the *tie-break*.
 
-The model is kept small: only the largest slowdowns, at most ``_MOST_TIE_BREAKS`` of them, can be the tie-break. If none
-of them is, every job with a smaller slowdown must stay at or below its slowdown before the moves."""
+To keep the model small, only the ``_MOST_TIE_BREAKS`` largest slowdowns can be the tie-break. If none of them is, every
+job with a smaller slowdown must stay at or below its slowdown before the moves.
+"""
 
 from __future__ import annotations
 

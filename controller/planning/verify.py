@@ -1,12 +1,13 @@
 """Checker of a plan and its proofs from the plan's file alone: ``python3 docs/verify_plan.py plan.json``.
 
-Only Python is needed, and no solver. docs/reference/json-output.md describes the file, docs/explanation/planning.md the
-proofs. The slowdown of a job is the largest load of a link that it uses.
+Only Python is needed, and no solver. docs/reference/json-output.md describes the file,
+docs/explanation/planning.md#check-a-plan-yourself the proofs.
 
-All numbers are integers; slowdowns, bounds and shares are multiples of 1 / ``denominator``. The proof for n jobs
-states: let the flows take any walks of ``hops`` links, and let the n - 1 worst slowdowns be at most those of the plan.
-Then the n-th slowdown is at least the bound of the proof. The plan's own n-th slowdown is at most ``tolerance``
-(relative) above that bound."""
+The slowdown of a job is the largest load of a link that it uses. All numbers are integers; slowdowns, bounds and shares
+are multiples of 1 / ``denominator``. The proof for n jobs states: let the flows take any walks of ``hops`` links, and
+let the n - 1 worst slowdowns be at most those of the plan. Then the n-th slowdown is at least the bound of the proof.
+The plan's own n-th slowdown is at most ``tolerance`` (relative) above that bound.
+"""
 
 from __future__ import annotations
 

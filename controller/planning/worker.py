@@ -1,15 +1,12 @@
 """Planning threads, which run in a separate process (``process``).
 
-In: ``SolvePlan`` requests. Out, through ``put``, for each request:
+In: ``SolvePlan`` requests. Out, through ``put``: the answers that ``answers`` lists; published schemes are compared
+only when no other request waits.
 
-- a repair, when routes are broken;
-- the plan;
-- the slowdowns of the running routes, if these routes stay;
-- the slowdowns of published schemes for the same problem, when no other request waits.
-
-Repairs have a thread of their own, so that no repair waits for a solver that is busy with an older request. A
-newer request replaces a request that waits for a thread; each thread finishes the request that it is working on. CP-SAT
-releases the interpreter lock while it solves."""
+Repairs have a thread of their own, so that no repair waits for a solver that is busy with an older request. A newer
+request replaces a request that waits for a thread; each thread finishes the request that it is working on. CP-SAT
+releases the interpreter lock while it solves.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Choice of the alarm events that get a line in the log.
+"""Choice of the alarm events that get a line in the log. Pure.
 
-Not every event gets a line, because a switch can make alarms begin and end all the time. The beginning and the end of
-an alarm have a line each. If the alarm begins and ends again within ``AGAIN_S``, these events get no line at once.
-After ``AGAIN_S``, the latest of them gets a line if it differs from the last line.
+In: events of alarms, and ``now`` in monotonic seconds. Out: lines. Not every event gets one, because a switch can make
+alarms begin and end all the time; the history has all events (``controller.events``).
 
-In: events of alarms, and ``now`` in monotonic seconds. Out: lines. The history has all events (``controller.events``).
-Pure."""
+The beginning and the end of an alarm have a line each. If it begins and ends again within ``AGAIN_S``, these events get
+no line at once. After ``AGAIN_S``, the latest of them gets a line if it differs from the last line.
+"""
 
 from __future__ import annotations
 

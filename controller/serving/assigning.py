@@ -3,8 +3,8 @@
 In: the members that are alive or draining, and the switches to which each is connected. Out: assignments in etcd, which
 every member reads (``store.etcd_assignments``). After a failed write, the assignment is computed and written again.
 
-A holder whose switch has been taken, by a controller that is no member, gets the switch again with a larger generation
-id. The clock gives the base of this id, as at the start of a leader.
+If a controller that is no member has taken a switch, its holder gets the switch again with a larger generation id. The
+clock gives the base of this id, as at the start of a leader.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shares of file descriptors for connections of switches, API clients and scrapers, so that enough remain for the rest.
 
 In: the configuration, and the process's limit of descriptors. Out: a configuration whose connection limits fit into
-that limit. The share of the API is enforced only behind HAProxy, because gRPC has no suitable limit of connections.
+that limit. The share of the API is enforced only behind HAProxy: gRPC has no suitable limit.
 """
 
 from __future__ import annotations

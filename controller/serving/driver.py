@@ -1,7 +1,7 @@
 """Thread of the control loop. Only this thread reads the inbox and calls the loop.
 
-In: messages, and the time. Out: the loop's commands, each passed to the part of the process that carries it out; the
-published status, and the events since the previous one.
+It passes each command of the loop to the part of the process that carries it out, and publishes the status and the
+events since the previous one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Exposure of the controller: which callers can reach each listener, and with which role, by the configuration alone.
 
-In: the configuration. Out: a sentence per listener, for ``signalbox serve --check``; a problem for each API address
-that is open to the network without TLS or identities. The configuration can allow such an address.
+Out: a sentence per listener, for ``signalbox serve --check``; a problem for each API address that is open to the
+network without TLS or identities, unless the configuration allows it.
 """
 
 from __future__ import annotations

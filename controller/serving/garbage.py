@@ -1,6 +1,6 @@
 """Schedule of Python's garbage collector, so that it runs rarely, over few objects, and never during a burst of work.
 
-The settings of the collector apply to the whole process. In: the quiet moments, without work, in monotonic seconds.
+The settings of the collector apply to the whole process. Times of quiet moments, without work, are monotonic seconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Configuration of HAProxy 2.6, which is in front of the API (``api.proxy_socket``).
 
-In: the API's configuration. Out: the text of ``haproxy.cfg``. HAProxy listens at the TCP addresses, terminates TLS, and
-limits clients by address. It forwards whole requests to the controller with header fields that identify the caller
-(``controller/api/peers.py``).
+In: the API's configuration. Out: the text of ``haproxy.cfg``. HAProxy terminates TLS, limits clients by address, and
+forwards whole requests with header fields that identify the caller (``controller/api/peers.py``).
 """
 
 from __future__ import annotations

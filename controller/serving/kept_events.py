@@ -1,7 +1,6 @@
 """Events that are saved for a restart or a takeover, as lines of JSON, by a separate thread.
 
-In: events. Out: after a restart, the saved events. Events that cannot be written or read are reported in the log, and
-have no other consequence.
+Events that cannot be written or read are reported in the log, and have no other consequence.
 """
 
 from __future__ import annotations

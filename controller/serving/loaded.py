@@ -1,7 +1,6 @@
 """Contents of all files other than the state: certificates, identities of callers, the inventory, settings.
 
-In: the configuration. Out: the contents in force, including the settings of the control loop. A standby reads the files
-before it waits, so it can take over even if a file has become invalid meanwhile.
+A standby reads the files before it waits, so it can take over even if a file has become invalid meanwhile.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Checks of a configuration before anything is started.
 
-In: the configuration. Out: ``InvalidInput`` with every problem, if any; sentences about settings that work but are
-unwise. The checks leave no file behind and open no port, so that the configuration of a running controller can be
-checked too.
+Out: ``InvalidInput`` with every problem, if any; sentences about settings that work but are unwise. The checks leave no
+file behind and open no port, so that the configuration of a running controller can be checked too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reload at SIGHUP: reads the configuration file again, and applies settings that may change at run time.
 
-In: the signal; functions that read files and settings again. Out: all new contents are in force. If one of them is
-invalid, nothing changes, and the log names every problem. The log also names changes that need a restart.
+If one of the new contents is invalid, nothing changes, and the log names every problem. The log also names changes that
+need a restart.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Standby: waits for the claim of the saved state, which only one controller has at a time.
 
-In: the store. Out: the claim, or False if the process must stop first. The process has read its files before it waits,
-and does slow imports while it waits. With etcd, the API forwards calls to the active controller, and ``/metrics`` has
-the metrics of a standby. With a shared state directory, no port is open.
+In: the store. Out: the claim, or False if the process must stop first. Files are read before the wait, and slow imports
+happen during it. With etcd, the API forwards calls to the active controller, and ``/metrics`` has the metrics of a
+standby. With a shared state directory, no port is open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Validity periods of the listeners' certificates.
+"""Validity periods of the listeners' certificates (RFC 5280 section 4.1.2.5).
 
 In: the files that the configuration names, and the time. Out: the expiry of each certificate, and a problem for a
-certificate that is not valid now (RFC 5280 section 4.1.2.5).
+certificate that is not valid now.
 """
 
 from __future__ import annotations

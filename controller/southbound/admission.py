@@ -1,30 +1,26 @@
-"""Admission of connections after their handshake: one per dpid, with the controller as master.
+"""Admission of connections after their handshake: one per dpid, with the controller as master. Sans-IO.
 
-Sans-IO. In: connections, and their replies. Out: calls of ``admit`` with the connections that may be used. ``now`` is
-in monotonic seconds.
+In: connections, and their replies. Out: calls of ``admit`` with the connections that may be used. ``now`` is in
+monotonic seconds.
 
-When a second connection has the dpid of an existing one, the controller sends an echo request over the existing
-connection. If a reply arrives, the second connection is refused. Otherwise the existing connection ends after the usual
-number of echo requests, and the second replaces it. A switch that replies late, because it is busy with its rules, thus
-does not lose its dpid to another switch.
+When a second connection has the dpid of an existing one, the controller sends an echo request over the existing one. If
+a reply arrives, the second connection is refused. Otherwise the existing connection ends after the usual number of echo
+requests, and the second replaces it. So a switch that is busy with its rules, and replies late, does not lose its dpid
+to another switch.
 
-Only one controller, the *holder* of a switch, may write to it. The holder claims the role of the switch's master
-(OpenFlow 1.3.5 sections 6.3.5 and 7.3.9), and writes nothing before the switch has confirmed the role. ``Holding``
-names the generation id of each claim. A switch refuses claims with a smaller id than its own, and messages of a
-controller that is not its master. A controller that has lost a switch does not claim it again by itself. When the
-generation id in ``Holding`` changes, the connection stays, and the switch is claimed anew.
+Only one controller, the *holder* of a switch, may write to it. It claims the role MASTER (OpenFlow 1.3.5 sections 6.3.5
+and 7.3.9) with the generation id in ``Holding``. It writes nothing before the switch has confirmed the role. Any other
+controller requests the role SLAVE. docs/explanation/several-controllers.md#assignment explains the rules;
+``tests/model`` is their model. Three of them decide most of the code:
 
-A switch that restarts forgets its generation id, and would then accept an older one. A controller that is not certain
-to be still the holder (``Holding.may_claim``) therefore first asks the switch for its generation id. It claims the
-switch only if this is the controller's own id. A switch cannot restart without ending the connection, so the answer is
-still valid when the claim arrives (``tests/model``).
-
-If this controller is not the holder, it requests the role SLAVE, with the generation id that the switch already has.
-With another id, an earlier holder could become master again. Until the switch has an id, the connection keeps the role
-EQUAL and is not used.
+- A holder that may have been replaced (``Holding.may_claim``) first asks the switch for its generation id, and claims
+  it only if the id is the holder's own. A switch that restarts forgets its id. It cannot restart without ending the
+  connection, so the answer is still valid when the claim arrives.
+- A lost switch is claimed again, over the same connection, only when its generation id in ``Holding`` changes.
+- Until a switch has a generation id, its connection keeps the role EQUAL and is not used.
 
 A switch that does not support roles accepts the messages of every controller. If several controllers divide the
-switches (``Holding.is_shared``), connections of such a switch are ended.
+switches (``Holding.is_shared``), its connections are ended.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Connection of one switch, from its acceptance to its end. Ryu calls it a datapath.
 
 In: received bytes, and messages to send. Out: events for the app's handlers, and a call of ``refused`` with the reason
-if the peer caused the end of the connection. One greenlet receives, and one watches the time.
+if the peer caused the end of the connection.
 
-A peer that floods or does not read delays no other peer: sending never waits, and the number of unsent bytes is
-limited. Reading pauses when the peer has used its share of the hub's time with unsolicited messages, or when too many
-of its messages wait for the control loop.
+One greenlet receives, and one watches the time. A peer that floods or does not read delays no other peer. Sending never
+waits: bytes that the socket does not accept are kept, up to a limit, and sent by ``drain``. Reading pauses when the
+peer has used its share of the hub's time with unsolicited messages, or when too many of its messages wait for the
+control loop.
 
-A transport is the byte stream of the connection, plain or with TLS. Receiving waits in the hub. Bytes that the socket
-does not accept at once are kept, and sent by ``drain``. TLS works on buffers in memory, so that it needs no socket of
-its own. Errors of the peer are ``OSError`` (``ssl.SSLError`` is a subclass).
+A *transport* is the byte stream of the connection, plain or with TLS. TLS works on buffers in memory, so that it needs
+no socket of its own. Errors of the peer are ``OSError`` (``ssl.SSLError`` is a subclass).
 """
 
 from __future__ import annotations

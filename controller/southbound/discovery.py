@@ -1,12 +1,11 @@
-"""Link discovery by LLDP probes: sends probes on a schedule, and finds new and lost links.
+"""Link discovery by LLDP probes: sends probes on a schedule, and finds new and lost links. Sans-IO.
 
-Sans-IO. In: switches and ports that are added and removed, frames from switches, the time (``now``, monotonic seconds).
-Out: probes to send, ``LinkSeen`` and ``LinkLost``, and the number of refused frames by port and reason.
+In: switches and ports that are added and removed, frames from switches, the time (``now``, monotonic seconds). Out:
+probes to send, ``LinkSeen`` and ``LinkLost``, and the number of refused frames by port and reason.
 
-A probe is accepted once, and only while it is fresh. Every probe has its own number, and the controller keeps the
-numbers of each port's latest probes. A host thus can neither forge a link (``ethernet_frames``) nor replay an old
-probe. Discovery does not protect against two hosts that relay fresh frames to each other
-(docs/explanation/security.md).
+A probe is accepted once, and only while it is fresh: every probe has its own number, and the controller keeps the
+numbers of each port's latest probes. So a host can neither forge a link (``ethernet_frames``) nor replay an old probe.
+Two hosts that relay fresh frames to each other can invent a link (docs/explanation/security.md).
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 ``RuleReader`` reads the controller's flows, all groups and meters, and the keys of foreign flows. In: requests to read,
 parts of replies. Out: requests through ``send``, ``SwitchRules`` messages.
 
-``GivenRules`` knows the entries that a switch may hold: those that were read, and those that were sent to the switch
-since then. In: read rules, changes as they are sent and confirmed, sizes of replies. Out: the counters of entries that
-the switch may hold, and whether a part of a reply is too large for these entries and groups. Entries, groups and meters
-that a switch invents thus cost the control loop next to nothing. ``now`` is in monotonic seconds.
+``GivenRules`` knows the entries that a switch may hold: those that were read, and those that were sent to it since
+then. In: read rules, changes as they are sent and confirmed, sizes of replies. Out: the counters of these entries, and
+whether a part of a reply is too large for them. So entries, groups and meters that a switch invents cost the control
+loop next to nothing. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations

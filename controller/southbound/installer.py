@@ -1,8 +1,8 @@
 """Installation of stages: sends changes to each switch, then a barrier, and finds the change that an error refers to.
 
 In: ``InstallStage``, and the replies of switches. Out: messages through ``send``, which returns their transaction ids,
-and one ``StageDone`` per stage. After ``PATIENCE_S``, the results so far are reported, and the result of each late
-switch when it arrives. ``now`` is in monotonic seconds.
+and one ``StageDone`` per stage. After ``PATIENCE_S`` (``now``: monotonic seconds), the results so far are reported, and
+the result of each late switch when it arrives.
 """
 
 from __future__ import annotations

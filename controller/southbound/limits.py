@@ -1,8 +1,7 @@
-"""Limits on the use of shared resources by one switch or one address.
+"""Limits on the use of shared resources by one switch or one address. Sans-IO; ``now`` is in monotonic seconds.
 
 The resources are connections, ports, messages that wait for the control loop, and port changes. If a switch reports too
-many port changes, the latest change of each port is passed on later, and the others are dropped. Sans-IO; ``now`` is in
-monotonic seconds.
+many port changes, the latest change of each port is passed on later, and the others are dropped.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""Local repair: removes next hops that lead nowhere, while this southbound has no link to a control loop.
+"""Local repair: removes next hops that lead nowhere, while this southbound has no link to a control loop. Sans-IO.
 
-A switch avoids its own ports that are down, because every bucket watches its port. But a leaf does not notice when a
-spine loses its last cable to another leaf, and continues to send packets for that leaf to the spine. Every switch is
-connected to all members, and reports changes of its ports to each of them. When a switch has lost a port, this
-southbound reads the switch's groups, even if it is not the master, and finds the destinations without a next hop. On
-each switch whose master it is, it then removes the next hops that lead to these destinations through the first switch.
-When the ports are up again, it restores the groups.
+In: changes of ports, replies, breaks of the link, the time (``now``, monotonic seconds). Out: requests and changes of
+groups.
 
-Sans-IO. In: changes of ports, replies, breaks of the link, the time (``now``, monotonic seconds). Out: requests and
-changes of groups. A switch is changed only if it has confirmed this member as its master, with the newest generation id
-that is known here. After the claim of a newer holder, the switch itself refuses changes (tests/model). The next control
-loop reads all rules, and keeps or undoes each repair.
+A leaf does not notice when a spine loses its last cable to another leaf, and continues to send packets for that leaf to
+the spine. So this southbound reads the groups of a switch that has lost a port, even if it is not the switch's master.
+Then it removes the next hops that no longer lead to their destination from its own switches
+(docs/explanation/several-controllers.md#local-repair).
+
+A switch is changed only if it has confirmed this member as its master, with the newest generation id that is known
+here. After the claim of a newer holder, the switch itself refuses changes (``tests/model``).
 """
 
 from __future__ import annotations

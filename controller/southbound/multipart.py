@@ -1,7 +1,7 @@
-"""Multipart requests to switches, and their replies (OpenFlow 1.3.5 section 7.3.5).
+"""Multipart requests to switches, and their replies (OpenFlow 1.3.5 section 7.3.5). Sans-IO.
 
-Sans-IO. In: requests, parts of replies as they arrive, errors. Out: the requests through ``send``, and the decoded
-parts. Each part is decoded when it arrives, so that a long reply does not block other work.
+In: requests, parts of replies as they arrive, errors. Out: the requests through ``send``, and the decoded parts. Each
+part is decoded when it arrives, so that a long reply does not block other work.
 """
 
 from __future__ import annotations

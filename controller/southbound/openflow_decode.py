@@ -1,8 +1,8 @@
 """Decoder of switch messages: OpenFlow 1.3 bytes to rules, counters, ports, errors and frames.
 
 In: bodies of messages and of multipart replies, and whole packet-ins. Out: rules, or None for a foreign rule that the
-controller's types cannot express; counts; frames. Every length is checked, and ``Malformed`` is the only error raised.
-Every step advances by at least one header, so decoding always ends. Section numbers are those of OpenFlow 1.3.5.
+controller's types cannot express; counts; frames. ``Malformed`` is the only error raised: every length is checked, and
+every step advances by at least one header. Section numbers are those of OpenFlow 1.3.5.
 
 The same flow entries are read every few seconds, so a limited number of decoded rules is cached.
 """

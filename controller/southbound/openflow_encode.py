@@ -1,7 +1,7 @@
 """Encoder of rules, requests and frames as OpenFlow 1.3 bytes; fast enough for thousands of messages in a second.
 
-In: changes of rules, requests, frames. Out: whole messages with transaction id 0, which ``Connection.send`` replaces.
-The bytes equal those of Ryu's serialisers. Section numbers are those of OpenFlow 1.3.5.
+In: changes of rules, requests, frames. Out: whole messages with transaction id 0, which ``Connection.send`` replaces;
+the bytes equal those of Ryu's serialisers. Section numbers are those of OpenFlow 1.3.5.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Outbox: passes commands from other threads, and from signal handlers, to the hub in the main thread.
 
-The hub is the event loop of the OpenFlow framework. The module does not import the framework, because the import takes
-long, and the outbox must exist before it. In: commands, and the request to stop. Out: the commands, in the hub.
+The hub is the event loop of the OpenFlow framework. This module does not import the framework, because the import takes
+long, and the outbox must exist before it.
 """
 
 from __future__ import annotations

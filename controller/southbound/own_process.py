@@ -1,8 +1,8 @@
 """Southbound of a member in a process of its own: its main function, and the exchange with its parent.
 
-In: the parent sends packets of the control loop (``uplink``), answers to questions, and new files. Out: the process
-sends packets, and asks whether it may claim a switch. All code in the process runs in the hub. The process ends when
-its parent ends.
+The parent sends packets of the control loop (``uplink``), answers to questions, and new files. The process sends
+packets, and asks whether it may claim a switch. All code in the process runs in the hub. The process ends when its
+parent ends.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Regular polls of each switch: counters of ports and of counted flow entries, and the use of its tables.
 
-In: the time, parts of replies. Out: requests through ``send``; ``Counters``, ``LearningCounters`` and ``TablesRead``
-messages. ``now`` is in monotonic seconds.
+In: the time (``now``, monotonic seconds), parts of replies. Out: requests through ``send``; ``Counters``,
+``LearningCounters`` and ``TablesRead`` messages.
 
-Counters are polled once per interval. One of ``METERS_EVERY`` polls also reads how many packets the meters of the
-control table have dropped. Learning rules, which count pairs of hosts to learn the traffic of a job, are polled more
-often. All switches are polled at the same moment, because the controller compares the traffic of a link with counters
-of its flows on other switches.
+All switches are polled at the same moment, once per interval, because the controller compares the traffic of a link
+with counters of its flows on other switches. One of ``METERS_EVERY`` polls also reads how many packets the meters of
+the control table have dropped. Learning rules, which count pairs of hosts to learn the traffic of a job, are polled
+more often.
 
-Capacities of tables (*limits*) are part of the table features, a reply of 1.2 MB in Open vSwitch. They are therefore
-read from one switch after another, and never in a poll of counters: a poll has the time of its last reply, and the long
-reply would delay this time. If a switch refuses a rule because a table is full, its limits are read with its next poll.
-The limits of switches with little room are read more often, so that the controller notices soon when they grow. A
-request that a switch refuses is not repeated while the switch is connected.
+Capacities of tables (*limits*) are part of the table features, a reply of 1.2 MB in Open vSwitch. They are read from
+one switch after another, and never in a poll of counters, because a poll has the time of its last reply. Switches that
+have little room, or have refused a rule because a table is full, come first.
+
+A request that a switch refuses is not repeated while the switch is connected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Report of the switches that this member can reach. The leader needs it to assign switches to members. Sans-IO.
+"""Report of the switches that this member can reach, with which the leader assigns switches to members. Sans-IO.
 
 In: messages of switches. Out: ``SwitchesInReach``. Times are those of ``discovery``: seconds during which the process
 listened to switches. This clock advances little while the process itself is stopped.

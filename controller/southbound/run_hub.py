@@ -1,8 +1,7 @@
 """Main loop of the southbound: the framework's hub in the main thread, with the app and the listener.
 
-In: the configuration, commands through the ``Outbox``. Out: messages for the control loop. The listener counts and logs
-refused connections. Each connection has a greenlet of its own, so that an error of a peer ends only its own
-connection.
+The listener counts and logs refused connections. Each connection has a greenlet of its own, so that an error of a peer
+ends only its own connection.
 """
 
 from __future__ import annotations

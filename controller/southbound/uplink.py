@@ -1,9 +1,11 @@
 """Link of this southbound to the control loop in another process; all code here runs in the hub.
 
 In: messages of the app, through ``put``; packets of the control loop. Out: packets, and the commands in received
-packets. At most ``MOST_AHEAD`` sent messages may lack an acknowledgement of the control loop. The control loop begins
-with a ``Welcome``. Until it arrives, and again after the link has broken, messages are dropped. This is safe, because
-every switch is announced anew after a ``Welcome``.
+packets.
+
+At most ``MOST_AHEAD`` sent messages may lack an acknowledgement of the control loop. The control loop begins with a
+``Welcome``. Until it arrives, and again after the link has broken, messages are dropped; every switch is announced anew
+after a ``Welcome``.
 """
 
 from __future__ import annotations

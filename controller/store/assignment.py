@@ -2,16 +2,12 @@
 
 In: for each switch the members that it is connected to; members that are alive or draining; racks; present holders.
 Out: the new holders of the switches whose holder changes. The result does not depend on the order of the input.
+docs/explanation/several-controllers.md#assignment describes how holders are chosen.
 
-Each switch ranks the members by a hash of its dpid, or of its rack, and the member's name (rendezvous hashing). When a
-member is added, only the switches that it gets have to move. When a member is removed, only the switches that it held
-have to move. A member has room for ``SLACK`` times an equal share of all known switches. The holder of a switch is the
-first member of its ranking that has room. If none has room, it is the least loaded member: an overloaded holder is
-better than none.
-
-A switch whose holder cannot control it moves at once. All other moves are improvements: from draining members, from
-members with too many switches, and to the member that the switch ranks first. At most ``MOST_MOVES`` improvements are
-made at a time. The improvements end, because each brings the assignment closer to one that needs none.
+The ranking of members by a hash (rendezvous hashing) keeps moves few: only the switches move that a new member gets, or
+that a removed member held. If no member has room for a switch, the least loaded one gets it. A switch whose holder
+cannot control it moves at once. All other moves are *improvements*, at most ``MOST_MOVES`` at a time. They end, because
+each brings the assignment closer to one that needs none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Queue of commits, and the thread that writes them. All waiting commits are written together.
-
-In: changes of records. Out: calls of ``Done`` with the result of the write that contains the changes.
-"""
+"""Queue of commits, and the thread that writes them. All waiting commits are written together."""
 
 from __future__ import annotations
 

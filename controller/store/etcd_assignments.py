@@ -1,20 +1,15 @@
 """Assignments in etcd: which member is the holder of each switch, with the generation id of its claim.
 
-Each switch has a key in etcd, below ``assign/`` of the prefix, with its dpid. The value names the holder and the base
-of generation ids, which never falls. The generation id is the base plus the revision of the key's last change, so it
-grows with each change. Only the leader writes, and every write requires that it still has the claim of the state.
+Each switch has a key below ``assign/`` of the prefix, with its dpid. The value names the holder and the base of
+generation ids, which never falls. The generation id is the base plus the revision of the key's last change, so it grows
+with each change. Only the leader writes, and every write requires that it still has the claim of the state.
 
 One thread watches the keys. Because a watch may be late, another thread reads all keys: every minute, after the watch
 has failed, and when a switch waits to be claimed (``southbound.holding``).
 
-Revisions of etcd only grow, unless etcd is restored from a snapshot. If a revision is smaller than one that this member
-has seen, etcd was restored, and has earlier assignments again. Two members could then become holders of the same
-restarted switch. This member therefore claims no switch any more, and calls ``fail``, so that the process ends and
-starts again with another id.
-
-The member compares the revision of etcd and the revisions of single keys. A member that could not reach etcd for a
-while may see no decrease of etcd's revision, because writes after the restore have raised it again. It may then notice
-the restore only by a key.
+A revision smaller than an earlier one, of etcd or of a key, shows that etcd was restored and has old assignments again.
+This member then claims no switch any more, and calls ``fail``, so that the process starts again with another id. Keys
+are compared too, because writes after the restore may already have raised etcd's revision.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Claim of the state in etcd by one controller at a time.
 
 The claim is a key with a lease, which ends when its controller does not renew it. Every write requires that the key
-still has this process's value, so a controller whose claim has ended writes nothing. A controller computes, before it
-renews the lease, until when the claim will certainly be valid. After this time it makes no change, even if it cannot
-reach etcd.
+still has this process's value. Before a controller renews the lease, it computes until when the claim will certainly be
+valid. After this time it makes no change, even if it cannot reach etcd.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Client of etcd, version 3. Calls try one endpoint after the other, with TLS and a login if configured.
+"""Client of etcd, version 3, with TLS and a login if configured.
 
-In: requests. Out: etcd's responses, or ``EtcdError``. Every call requires that the endpoint knows a leader of etcd, so
-that an endpoint that is cut off from the others is skipped. The messages are in ``etcd_v3/etcd.proto``.
+In: requests. Out: etcd's responses, or ``EtcdError``. Calls try one endpoint after the other, and skip endpoints that
+know no leader of etcd, because these are cut off from the others. The messages are in ``etcd_v3/etcd.proto``.
 """
 
 from __future__ import annotations

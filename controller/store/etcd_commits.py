@@ -1,13 +1,14 @@
 """Commits to the state in etcd. A commit is made as a whole or not at all.
 
-In: texts of records. Out: etcd's revision with these records, or an error. Every write requires that the claim has this
-process's value. Every write of records also changes the key ``commit``, and requires that nothing else has changed the
-key since this process last read or wrote it. So etcd refuses a delayed copy of an earlier write, and the first write
-after etcd was restored.
+In: texts of records. Out: etcd's revision with these records, or an error.
+
+Every write requires that the claim has this process's value. Every write of records also changes the key ``commit``,
+and requires that nothing else has changed this key since this process last read or wrote it. So etcd refuses a delayed
+copy of an earlier write, and the first write after etcd was restored.
 
 A commit that is too large for one request is first written in parts, to keys of their own. A single request then makes
-the commit valid, by writing its id and the number of its parts to ``commit``. After that, the parts are applied to the
-records one by one. If the controller ends meanwhile, the next one with the claim applies the parts.
+it valid, by writing its id and the number of its parts to ``commit``. Only then are the parts applied to the records.
+If the controller ends meanwhile, the next one with the claim applies them.
 """
 
 from __future__ import annotations

@@ -7,10 +7,8 @@
 - ``format``: the format of the records, in decimal digits.
 - ``epoch``: the base of epochs, in decimal digits. An epoch is this number plus a revision of etcd.
 - ``lease-secret``: the secret of lease tokens.
-- ``event/NUMBER``: lines of events, described at ``etcd_events``.
-- ``claim``, ``claimed``, ``alive``: described at ``etcd_claim``.
-- ``members/NAME/ID``, ``draining/NAME``: described at ``etcd_members``.
-- ``assign/DPID``: described at ``etcd_assignments``.
+- ``event/NUMBER``: see ``etcd_events``; ``claim``, ``claimed``, ``alive``: ``etcd_claim``; ``members/NAME/ID``,
+  ``draining/NAME``: ``etcd_members``; ``assign/DPID``: ``etcd_assignments``.
 
 Values above ``COMPRESSED_BYTES`` are compressed.
 """

@@ -1,8 +1,8 @@
 """Lines of the latest events in etcd, for a controller on another machine that takes over.
 
-In: lines. Out: all written lines, oldest first. Each write adds a key below ``event/``. When there are ``MOST_KEYS``
-keys, or ``MOST_BYTES`` in their values, the next write replaces all of them by one. Writes require the claim. They do
-not change the key ``commit``, so no commit waits or fails because of them.
+Each write adds a key below ``event/``. When there are ``MOST_KEYS`` keys, or ``MOST_BYTES`` in their values, the next
+write replaces all of them by one. Writes require the claim. They do not change the key ``commit``, so no commit waits
+or fails because of them.
 """
 
 from __future__ import annotations

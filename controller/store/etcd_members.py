@@ -1,16 +1,12 @@
 """Membership in etcd: writes the key of this member, and reads the keys of all members.
 
-Each member has a key ``NAME/ID`` in etcd, below ``members/`` of the prefix. The key has a lease of its own, so it
-disappears after its process has ended. Which member is the leader, and at which address, is not in these keys but in
-the claim (``etcd_claim``). A user of etcd who can write only these keys thus cannot redirect calls. A thread renews the
-lease and reads all keys several times per lease, and whenever the claim or the key of a member changes.
+docs/explanation/several-controllers.md#assignment lists the keys. The key of a member has a lease of its own, so it
+disappears after its process has ended. A thread renews the lease and reads all keys several times per lease, and
+whenever the claim or the key of a member changes. Members that see the process of another one end (``sign_of_life``)
+also end its lease and its claim.
 
-The key also has the address of the member's sign of life (``sign_of_life``), which all other members watch. When the
-process has ended, they end its lease and its claim.
-
-Two kinds of keys outlast the member's process. A key below ``draining/``, written by the leader, says that the member
-is draining: it should be the holder of no switch. A member can thus be drained, stopped and started again. A key below
-``known/``, written by the member, says when the member was last present.
+Which member is the leader, and at which address, is not in these keys but in the claim (``etcd_claim``). So a user of
+etcd who can write only these keys cannot redirect calls.
 """
 
 from __future__ import annotations

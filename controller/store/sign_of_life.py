@@ -1,16 +1,13 @@
 """Sign of life of a member, by which others notice the end of its process before its lease in etcd ends.
 
-The member listens at a port of its own. On each connection it sends a random text, the *word*, and reads nothing. Each
-other member keeps a connection to this port. The word is also in etcd, so that the others cannot mistake another
-process at the same address for the member. When the process ends, its machine closes the connections and refuses new
-ones, and the others may end the lease at once. If the machine or the network fails, or the process is slow or stopped,
-the connections are not refused. The others then wait until the lease runs out.
+The member listens at a port of its own. On each connection it sends a random text, the *word*, and reads nothing. The
+word is also in etcd, so that no other process at the same address is mistaken for the member. Each other member keeps a
+connection to this port. When the process ends, its machine closes the connections and refuses new ones, and the others
+may end the lease at once. If the machine or the network fails, or the process is slow or stopped, connections are not
+refused, and the others wait until the lease runs out.
 
-The others can be wrong in one case: the network breaks the connection and then refuses a new one, as a machine without
-the process would. They then end the lease of a member that still works. Even then etcd refuses the commits of the
-former leader, and switches refuse the rules of the former holder. But the member itself notices its loss only when it
-next renews its lease, or when the lease would have ended. Until then a former leader still answers calls, and claims
-switches that restart.
+If the network itself breaks the connection and refuses a new one, the others end the lease of a member that still works
+(docs/how-to/run-several-controllers.md#what-to-expect).
 """
 
 from __future__ import annotations

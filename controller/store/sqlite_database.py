@@ -2,11 +2,10 @@
 
 In: changes of records. Out: the revision that contains the changes; all records, or an error that describes the damage.
 
-The database is in WAL mode with ``synchronous=FULL`` (sqlite.org/wal.html). A commit is therefore on disk when the call
-returns, and after a crash the database contains the state of exactly one commit. Reading the state verifies this: each
-record has a checksum, and the revision has a checksum of all records together. If SQLite's log (the WAL) is damaged,
-SQLite silently drops all that follows. The log is therefore copied into the database after each commit, so that damage
-costs at most the last commit.
+The database is in WAL mode with ``synchronous=FULL`` (sqlite.org/wal.html). So a commit is on disk when the call
+returns, and after a crash the database contains the state of exactly one commit. Reading verifies this by a checksum
+per record, and one of all records together. If SQLite's log (the WAL) is damaged, SQLite silently drops all that
+follows. The log is therefore copied into the database after each commit, so that damage costs at most the last commit.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Pins of announced flows, derived from the running routes that are in force.
 
 A route is in force while its paths exist and are shortest paths, and its hosts have not moved. Otherwise it is invalid,
-and its flow uses ECMP until the next plan. If a pin led away from the destination, packets would loop as soon as a
-later switch failed over to ECMP (docs/explanation/forwarding.md). Invalid routes remain running routes, so that the
-next plan can replace them.
+and its flow uses ECMP until the next plan, which can replace the route. If a pin led away from the destination, packets
+would loop as soon as a later switch failed over to ECMP (docs/explanation/forwarding.md).
 """
 
 from __future__ import annotations

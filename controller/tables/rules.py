@@ -1,10 +1,11 @@
 """Types of rules on a switch, independent of any OpenFlow library, and safe stages from one rule set to another.
 
 Every intermediate state of the stages is safe: no packet loops, and no packet is lost that was not lost before.
-``southbound.openflow_encode`` and ``openflow_decode`` convert the types to messages and back. A cookie has 16 bits that
-mark Signalbox's rules, 8 bits for the table, and 40 bits for the owner (the job's hash in the pinned table, 0
-elsewhere). Cookies and group ids are the same after a restart, so that the controller recognises its own rules
-(docs/explanation/restart-and-repair.md).
+``southbound.openflow_encode`` and ``openflow_decode`` convert the types to messages and back.
+
+A cookie has 16 bits that mark Signalbox's rules, 8 bits for the table, and 40 bits for the owner (the job's hash in the
+pinned table, 0 elsewhere). Cookies and group ids are the same after a restart, so that the controller recognises its
+own rules.
 """
 
 from __future__ import annotations

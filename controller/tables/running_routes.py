@@ -1,10 +1,11 @@
 """Routes that announced flows should take, routes that switches have confirmed, and links that flows may use.
 
 ``RunningRoutes`` owns the running plan: the pinned paths of announced flows. After a restart the plan is read back from
-the rules of the switches. The shares of split flows are not in the rules, so they come from the saved state. Pins of
-jobs that have not registered again are *orphans*, which are kept for one lease
-(docs/explanation/restart-and-repair.md). ``ConfirmedRoutes`` determines which wanted pins and routes are installed on
-the switches. ``CountedLinks`` and ``UncountedLinks`` have the links that the packets of announced flows may use.
+the rules of the switches; only the shares of split flows come from the saved state. Pins of jobs that have not
+registered again are *orphans*, which are kept for one lease (docs/explanation/restart-and-repair.md).
+
+``ConfirmedRoutes`` determines which wanted pins and routes are installed on the switches. ``CountedLinks`` and
+``UncountedLinks`` have the links that the packets of announced flows may use.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 The rules of a switch are read after it has connected. When all switches have answered the barrier of a stage, the first
 stage of the remaining difference is sent. A stage that only removes next hops does not wait for barriers, so a slow
 switch delays no repair on other switches. If a switch does not answer in time, its rules are read before further
-changes are sent. A refused rule is sent again after other rules of the switch were deleted, and after growing pauses.
-Until the switch accepts the rule, its flow uses ECMP.
+changes are sent.
 
-``TableUses`` has the number of entries and the limit of each table, as far as switches report them, and finds tables
-that are full or nearly full.
+A refused rule is sent again after other rules of the switch were deleted, and after growing pauses. Until then its flow
+uses ECMP. ``TableUses`` has the number of entries and the limit of each table, as far as switches report them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Commands ``signalbox what-if`` and ``signalbox explain``, for jobs in files and for the running controller.
 
-With ``--workload`` or ``--jobs`` the commands analyse these jobs and a description of a fabric themselves. Without both
-they send a request to the controller, like the client's commands of the same names. In both cases
-``signalbox/commands/analysis.py`` prints the result.
+With ``--workload`` or ``--jobs`` the commands analyse these jobs on a described fabric themselves. Without both they
+send a request to the controller, like the client's commands of the same names. ``signalbox/commands/analysis.py``
+prints the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Command ``signalbox design wiring``, which chooses the circuits of a direct-connect fabric for jobs.
+"""Command ``signalbox design wiring``, which chooses the circuits of a direct-connect fabric for jobs (docs/wiring.md).
 
 The command reads job files and takes the size of the fabric as options. It prints tables for people and JSON for
-programs, and writes files for the planner and the simulator. docs/wiring.md describes the model.
+programs, and writes files for the planner and the simulator.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Commands without controller, network or root rights: ``plan-file``, ``simulate`` and ``generate-workload``.
 
-The commands read workload files or job specs, and a description of a fabric. ``simulate`` also takes options for the
-times of failures and repairs, and for the occasions at which the controller plans. The commands print tables for
-people, and JSON and CSV for programs. Exit status 3: some flows have no path, others have one.
+The commands read workload files or job specs, and a description of a fabric. They print tables for people, and JSON and
+CSV for programs (docs/reference/json-output.md). Exit status 3: some flows have no path, others have one.
 
-docs/reference/json-output.md describes the formats, docs/explanation/simulator.md the model of training. Importing the
-solver takes half a second, so modules that load it are imported where they are needed.
+Importing the solver takes half a second, so modules that load it are imported where they are needed.
 """
 
 from __future__ import annotations

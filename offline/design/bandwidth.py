@@ -1,14 +1,14 @@
 """Bandwidths with the least time for given terms and limits, with a proof: a second-order cone programme.
 
-The input is a ``Question``: the time is a weighted sum of terms, and bandwidths have limits. The result is a
-``Design``. ``InvalidInput`` is raised when no bandwidths are within the limits. The variables are
+In: a ``Question``: the time is a weighted sum of terms, and bandwidths have limits. Out: a ``Design``, or
+``InvalidInput`` when no bandwidths are within the limits. The variables are
 
 - the bandwidth b of each dimension,
 - u >= 1/b for each dimension in which something is sent, as the cone |(b - u, 2)| <= b + u,
 - the time t of each term, with t >= its floor and t >= gigabits * u in each dimension.
 
-The cone is the usual form of a hyperbolic constraint. Source: Lobo, Vandenberghe, Boyd and Lebret, "Applications of
-second-order cone programming", Linear Algebra and its Applications 284, 1998, section 2.3. Terms whose gigabits and
+The cone is the usual form of a hyperbolic constraint (Lobo, Vandenberghe, Boyd and Lebret, "Applications of
+second-order cone programming", Linear Algebra and its Applications 284, 1998, section 2.3). Terms whose gigabits and
 floors are proportional are merged into one.
 
 Only this module imports Clarabel, an optional dependency. The solver's own objective is not used: ``Question`` and

@@ -1,12 +1,12 @@
 """Best steps of a circulant wiring, with proof, for few servers. Uses the solver CP-SAT.
 
-A circulant wiring of n servers is described by its steps. For each step it has a circuit from every server i to server
-(i + step) mod n. A step can be a ring over all servers if it has no common divisor with n. This search shows how far
-the heuristic ``chosen_steps`` is from the best.
+In: the number of servers and interfaces, the smallest number of steps that must be rings, and the bytes by offset
+(receiver - sender, modulo n). Out: the steps, and whether they are proven optimal. This shows how far the heuristic
+``chosen_steps`` is from the best.
 
-The input is the number of servers and interfaces, the smallest number of steps that must be such rings, and the bytes
-by offset (receiver - sender, modulo n). The result is the steps and whether they are proven optimal. Only circulant
-graphs are searched; ``least_mean_hops`` bounds all other wirings too.
+A circulant wiring of n servers has for each step a circuit from every server i to server (i + step) mod n. A step can
+be a ring over all servers if it has no common divisor with n. Only circulant graphs are searched; ``least_mean_hops``
+bounds all other wirings too.
 """
 
 from __future__ import annotations

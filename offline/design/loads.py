@@ -1,27 +1,22 @@
 """Load of each dimension of a network in one phase, from collectives and transfers. Pure.
 
-The input is the shape, collectives with their ranks, and transfers between NPUs. The result is the load of each
-dimension in bytes: the bytes on the most loaded link of any NPU times the NPU's number of links. The load divided by an
-NPU's bandwidth is the time.
+In: the shape, collectives with their ranks, and transfers between NPUs. Out: the load of each dimension in bytes: the
+bytes on the most loaded link of any NPU times the NPU's number of links. The load divided by an NPU's bandwidth is the
+time.
 
-A collective runs through the dimensions one after the other, each time with the remaining part of the vector. It uses
-all links of an NPU equally. The formulas are those of Won et al., "LIBRA", ISPASS 2024, arXiv 2109.11762, section III,
-and Cho et al., "BlueConnect", MLSys 2019. In a dimension in which the ranks have n different places, with m bytes left
-of the vector, an NPU sends:
+A collective runs through the dimensions one after the other, each time with the remaining part of the vector, and uses
+all links of an NPU equally. docs/design.md#time has the bytes that an NPU sends, and what is left. They are those of
+Won et al., "LIBRA", ISPASS 2024, arXiv 2109.11762, section III, and Cho et al., "BlueConnect", MLSys 2019. In a
+broadcast each NPU passes on the whole vector.
 
-- all-reduce 2m(n-1)/n, reduce-scatter and all-gather m(n-1)/n; then m/n bytes are left;
-- all-to-all m(n-1)/n over a switch or direct links. In a ring, bytes take the shorter direction and cross m *
-  floor(n^2/4)/n links in all. For the next dimension m bytes are left;
-- broadcast: m, since each NPU passes on the whole vector.
-
-A group may have only k of the n places of a dimension. What this means depends on the kind of the dimension.
+A group may have only k of the n places of a dimension:
 
 - Direct links: the group can use only the k-1 links between its places, out of n-1 links of each NPU. Its load is
   therefore (n-1)/(k-1) times the bytes that an NPU sends. It adds up only with other traffic on the same links, because
   other groups may use the other links.
 - Ring: the bytes go all the way round, over the links of all NPUs there. If the places are adjacent and at most half of
-  the ring, the bytes may instead turn back at the first and the last place. A link then carries twice the bytes. In a
-  phase, either all groups that can turn back do so, or none of them does: the choice with the smaller load counts.
+  the ring, the bytes may instead turn back at the first and the last place; a link then carries twice the bytes. In a
+  phase, either all such groups turn back, or none: the choice with the smaller load counts.
 
 A transfer changes its coordinates dimension by dimension. In a ring it takes the shorter direction (half each way in a
 tie). With direct links it takes the link between the two places.

@@ -1,8 +1,7 @@
 """Jobs with alternative parallelizations, read from files of job specs: one spec for each parallelization.
 
-The files are YAML, JSON or TOML with the fields of a job file and of ``JobInDesign`` (docs/wiring.md). Addresses
-may be left out. The results are ``Offer``s, whose servers get made-up addresses; ``InvalidInput`` names the place of
-each error.
+The files have the fields of a job file and of ``JobInDesign`` (docs/wiring.md#job-files). Addresses may be left out.
+The results are ``Offer``s, whose servers get made-up addresses; ``InvalidInput`` names the place of each error.
 """
 
 from __future__ import annotations

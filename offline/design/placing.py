@@ -1,9 +1,11 @@
 """Placement of a model's parallelism on the dimensions of a network, and the bytes sent in each dimension. Pure.
 
-The input is a model, its parallelism, and the order in which the parts of the parallelism fill the dimensions. The
-first part gets the first dimensions. The result is the bytes of each dimension by phase. A part fills the free places
-of a dimension and continues in the next dimension. Each of its groups is therefore a block of NPUs. There is no
-placement if a part's remaining ranks neither divide the free places of a dimension nor are a multiple of them.
+In: a model, its parallelism, and the order in which the parts of the parallelism fill the dimensions, beginning with
+the first one. Out: the bytes of each dimension by phase.
+
+A part fills the free places of a dimension and continues in the next one, so each of its groups is a block of NPUs.
+There is no placement if a part's remaining ranks neither divide the free places of a dimension nor are a multiple of
+them.
 """
 
 from __future__ import annotations

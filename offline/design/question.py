@@ -1,6 +1,6 @@
 """Question of a design: terms of time, limits of bandwidths, and time and cost for given bandwidths. Pure.
 
-A bandwidth is the rate of one NPU in one dimension and one direction, in Gbit/s. docs/design.md describes the model.
+A bandwidth is the rate of one NPU in one dimension and one direction, in Gbit/s (docs/design.md).
 """
 
 from __future__ import annotations

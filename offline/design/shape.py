@@ -1,8 +1,7 @@
 """Shape of a network of several dimensions, read from a file, with its limits and costs.
 
-The file is YAML, JSON or TOML as docs/reference/file-formats.md#network describes it. The result is a frozen ``Shape``;
-``InvalidInput`` names the place of each error. NPUs (accelerators) are numbered with the first dimension counting
-fastest.
+docs/reference/file-formats.md#network describes the file. The result is a frozen ``Shape``; ``InvalidInput`` names the
+place of each error. NPUs (accelerators) are numbered with the first dimension counting fastest.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
 """Bandwidths of a given total with the least time x cost, and a lower bound for all others.
 
-The input is a ``Question`` whose limits have a total, all of which is used; the result is a ``Tradeoff``.
+In: a ``Question`` whose limits have a total, all of which is used. Out: a ``Tradeoff``. Time is convex in the
+bandwidths, but its product with cost is not. The search is therefore over the cost c.
 
-Time is convex in the bandwidths, but its product with cost is not. The search is therefore over the cost c. Let phi(c)
-be the least time at a cost of at most c; one programme of ``bandwidth`` computes it. phi is convex and decreasing, and
-the prices of each solution give a line below phi. The product c * line(c) is thus a lower bound of time x cost. Between
-two costs it is concave, so its minimum is at an end or where two lines cross. The next programme is solved there, until
-no cost can improve the product by more than ``_PRECISION``.
+Let phi(c) be the least time at a cost of at most c; one programme of ``bandwidth`` computes it. phi is convex and
+decreasing, and the prices of each solution give a line below phi. So the product c * line(c) is a lower bound of time x
+cost. Between two costs it is concave, so its minimum is at an end or where two lines cross. The next programme is
+solved there, until no cost can improve the product by more than ``_PRECISION``.
 
-A geometric programme answers the same question if all limits are upper limits and no term has a floor. It does not
-apply here, where the total must be used up. With only upper limits and with floors, the product would be least with
-bandwidths of almost 0, that is, without any network.
+A geometric programme answers the same question only if all limits are upper limits and no term has a floor. With floors
+and only upper limits, the product would be least with almost no bandwidth, that is, without any network.
 """
 
 from __future__ import annotations

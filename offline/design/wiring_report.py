@@ -1,7 +1,7 @@
 """Wirings as plain data (docs/reference/json-output.md), and as files for the planner, simulator and lab.
 
-The input is one ``Answer`` per job, with the wiring of each of its parallelizations. The results are the report, a
-graph of the fabric, the specs of the jobs with addresses in this fabric, and workload files with the traffic of rings.
+In: one ``Answer`` per job, with the wiring of each of its parallelizations. Out: the report, a graph of the fabric, the
+specs of the jobs with addresses in this fabric, and workload files with the traffic of rings.
 """
 
 from __future__ import annotations

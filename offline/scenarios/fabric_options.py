@@ -1,7 +1,6 @@
 """Options that the offline commands share, as plain values. Every command imports this file, so it must load quickly.
 
-Each option is declared once, with its help. ``commands.scenario`` reads them from a command line, ``scenario`` uses
-them.
+``commands.scenario`` reads them from a command line, ``scenario`` uses them.
 """
 
 from __future__ import annotations

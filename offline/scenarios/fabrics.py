@@ -1,8 +1,8 @@
 """Fabrics without a network: leaf-spine, fat-tree or any topology, with or without failures.
 
-The input is sizes and rates, or a ``Topology``. The result is the frozen ``Fabric`` that the controller itself uses.
-Nodes are numbered as in the published workload files: first the switches (leaves before spines), then the hosts leaf by
-leaf. Switch number n has dpid n + 1. ``Fabric.switches`` and ``Fabric.hosts`` are in the order of the numbers.
+In: sizes and rates, or a ``Topology``. Out: the frozen ``Fabric`` that the controller itself uses. Nodes are numbered
+as in the published workload files: first the switches (leaves before spines), then the hosts leaf by leaf. Switch
+number n has dpid n + 1. ``Fabric.switches`` and ``Fabric.hosts`` are in the order of the numbers.
 """
 
 from __future__ import annotations

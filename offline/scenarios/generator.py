@@ -1,12 +1,11 @@
 """Generator of workloads like the published ones, for any fabric. The same input and seed give the same workload.
 
-The input is a fabric, the number and sizes of jobs, and a seed. The result is lines of workload files, for
-``write_workload`` or ``jobs_of``.
+In: a fabric, the number and sizes of jobs, and a seed. Out: lines of workload files, for ``write_workload`` or
+``jobs_of``. The published files are those of arXiv 2503.05324 (docs/reference/file-formats.md#workload).
 
-docs/reference/file-formats.md#workload describes the properties that the workloads share with the published files
-(arXiv 2503.05324). Ring i of a model joins the i-th hosts of all replicas. In each step of a ring of n hosts a flow
-carries one of n chunks of a host's gradients, 4 bytes per parameter. Start times are our own choice, uniform over 15 s;
-the published start times lie between 2 and 12.4 s.
+Ring i of a model joins the i-th hosts of all replicas. In each step of a ring of n hosts a flow carries one of n chunks
+of a host's gradients, 4 bytes per parameter. Start times are our own choice, uniform over 15 s; the published start
+times lie between 2 and 12.4 s.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Fabrics as graph files: networkx's node-link JSON, as ``networkx.node_link_data`` writes it.
+"""Fabrics as graph files: networkx's node-link JSON (docs/reference/file-formats.md#graph).
 
-A directed graph is a direct-connect fabric: its edges between switches are circuits, which have one direction.
-
-docs/reference/file-formats.md#graph describes the file. Its list of edges may be called ``edges`` (networkx from 3.4)
-or ``links`` (older versions). Reading returns the ``Fabric`` or its ``Topology``.
+A directed graph is a direct-connect fabric: its edges between switches are circuits. The list of edges may be called
+``edges`` (networkx from 3.4) or ``links`` (older versions). Reading returns the ``Fabric`` or its ``Topology``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Input of the planner and the simulator, made from a command's options. All offline commands use it.
+"""Input of the planner and the simulator, made from a command's options.
 
-The input is ``FabricOptions`` from a command line. The result is a ``Scenario``: the fabric with and without its
-failures, the jobs, and the names of hosts, switches, links and paths.
+In: ``FabricOptions`` from a command line. Out: a ``Scenario``: the fabric with and without its failures, the jobs, and
+the names of hosts, switches, links and paths.
 
 ``StretchedPaths`` also has paths that are longer than the shortest. Such a detour visits no switch twice, and avoids
-each switch from which ECMP may lead back to an earlier switch of the path. Packets therefore arrive even where some
-switches of a path have its pins and the others forward by ECMP. Every hop, pinned or not, leads closer to the
-destination or along the path. This holds only while neither next hops nor paths change.
-docs/explanation/forwarding.md says why the controller pins no detours.
+each switch from which ECMP may lead back to an earlier switch of the path. Every hop, pinned or not, then leads closer
+to the destination or along the path, so packets arrive even where only some switches of a path have its pins. This
+holds only while neither next hops nor paths change (docs/explanation/forwarding.md#why-no-detours).
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Topologies, described once for the emulation, the planner, the simulator and the tests.
 
-The input is sizes and rates. The result is a ``Topology``: switches, cables and hosts with their names and numbers.
-There are two numbering schemes, ``EMULATED`` for Mininet and Open vSwitch and ``OFFLINE`` for workload files.
-``scenarios.fabrics`` makes a ``Fabric`` of a topology, ``mininet_topos.fabric_topo`` a Mininet topology, and
-``circuits_config`` the section ``circuits`` of a controller's configuration. This module imports only the standard
-library and ``signalbox.errors``, because ``mn`` loads it with the system's Python.
+In: sizes and rates. Out: a ``Topology``: switches, cables and hosts with their names and numbers. Numbers are
+``EMULATED`` for Mininet and Open vSwitch, or ``OFFLINE`` for workload files. ``scenarios.fabrics`` makes a ``Fabric``
+of a topology, ``mininet_topos.fabric_topo`` a Mininet topology, and ``circuits_config`` the section ``circuits`` of a
+controller's configuration.
+
+This module imports only the standard library and ``signalbox.errors``, because ``mn`` loads it with the system's
+Python.
 """
 
 from __future__ import annotations

@@ -3,12 +3,10 @@
 Workload files, a generator or a job spec (``announced``, ``job_files``) describe a job. The planner plans it like an
 announced job, and ``simulator`` trains it: computing as well as communication.
 
-A workload is a folder of ``JOB.txt`` files, one per job, which use node numbers of a fabric. A line has the numbers of
-a ``Line``, one per flow; lines that start with ``#`` are headers. The n lines with the same ``stage_index`` are one
-ring of n hosts. The ring runs an all-reduce in 2(n-1) steps, and each line sends ``flow_size`` bytes in each step. So a
-line sends 2(n-1) * flow_size bytes per iteration.
-
-Jobs are in the order of the files' names, flows in the order of the lines.
+docs/reference/file-formats.md#workload describes the files. A line has the numbers of a ``Line``, one per flow; lines
+that start with ``#`` are headers. The n lines with the same ``stage_index`` are one ring, which runs an all-reduce in
+2(n-1) steps, so a line sends 2(n-1) * ``flow_size`` bytes per iteration. Jobs are in the order of the files' names,
+flows in the order of the lines.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Every routing scheme, behind one signature.
+"""Every routing scheme, behind one signature, judged by the same checker, bounds and slowdowns.
 
+In: a ``Problem`` and ``PlanLimits``. Out: a checked ``Plan`` with its certificate, or ``NoPlan`` with the reason.
 ``planned`` is Signalbox's own planner. The other schemes are published elsewhere, modelled for comparison and never
-installed. They split no flow, and ignore the routes in force. The same checker, bounds and slowdowns judge all schemes.
-
-The input is a ``Problem`` and ``PlanLimits``. The result is a checked ``Plan`` with its certificate, or ``NoPlan`` with
-the reason.
+installed. They split no flow, and ignore the routes in force.
 """
 
 from __future__ import annotations

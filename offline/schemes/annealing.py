@@ -1,8 +1,8 @@
 """Simulated annealing over destinations, as the authors of arXiv 2503.05324 ran it.
 
 The scheme is that of Hedera (Al-Fares et al., "Hedera: Dynamic Flow Scheduling for Data Center Networks", NSDI 2010,
-section 4.2). The input is ``PathChoices``. The result is the links that each flow takes, shape (hops, flows), in the
-link numbers of ``NextHops``.
+section 4.2). In: ``PathChoices``. Out: the links that each flow takes, shape (hops, flows), in the link numbers of
+``NextHops``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Integer program to which the authors of arXiv 2503.05324 compare their scheme.
 
-The input is ``PathChoices``. The result is the links that each flow takes, in the link numbers of ``NextHops``, and a
-lower bound.
+In: ``PathChoices``. Out: the links that each flow takes, in the link numbers of ``NextHops``, and a lower bound.
 """
 
 from __future__ import annotations

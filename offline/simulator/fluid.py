@@ -1,14 +1,13 @@
 """Network of fluid connections: how fast each connection sends, and when it is done.
 
-The input is links with a capacity, and connections with a weight, the links they use and bits to send. The result is
-the times at which connections are done. Between two events every connection has its weighted max-min fair rate
-(docs/explanation/simulator.md). If all weights are 1, connections share equally.
+In: links with a capacity, and connections with a weight, the links they use and bits to send. Out: the times at which
+connections are done. Between two events every connection has its weighted max-min fair rate
+(docs/explanation/simulator.md#the-model).
 
 A connection may be spread: a link then carries only a fraction of its bits, and all its parts progress together.
 Several connections may take from a common queue: each then sends at its own rate until the queue is empty.
 
-Rates change only where something starts or ends: an event recomputes the connections that it can reach over shared
-links, not the whole network.
+An event recomputes only the connections that it can reach over shared links, not the whole network.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Routes that are in force in the simulation, and the controller that replaces them.
 
-The input is problems, at the times that ``training`` chooses, and a scheme that plans for them. The result is a route
-for every flow that was ever planned for, and the flows whose routes changed.
+In: problems, at the times that ``training`` chooses, and a scheme that plans for them. Out: a route for every flow that
+was ever planned for, and the flows whose routes changed.
 """
 
 from __future__ import annotations

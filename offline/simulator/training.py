@@ -1,10 +1,8 @@
-"""Training of many jobs on one fabric: they compute, run their rings, and share links.
+"""Training of many jobs on one fabric: they compute, run their rings, and share links (docs/explanation/simulator.md).
 
-The input is the jobs of a workload, the fabric as the planner's problem, and a scheme that routes. There is one problem
-for each state of the fabric over time. The result is when the all-reduce of each iteration began and how long it took.
-
-docs/explanation/simulator.md describes the model. Data parallelism is modelled as in the simulator of arXiv 2503.05324.
-A job leaves after the requested number of iterations.
+In: the jobs of a workload, the fabric as the planner's problem, one for each state of the fabric over time, and a
+scheme that routes. Out: when the all-reduce of each iteration began and how long it took. Data parallelism is modelled
+as in the simulator of arXiv 2503.05324. A job leaves after the requested number of iterations.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ credentials, which ``connect`` uses. An ``AskingCommand`` adds both.
 
 A switch is named by its name or dpid (``0x1``), a host by its address. A link is named by its name, by ``SWITCH:PORT``,
 or by ``SWITCH:SWITCH`` (all cables between the two, in that direction); the last two avoid ``>``, which a shell
-interprets. A shell completes these names."""
+interprets.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """``signalbox jobs``: announce, change, list, watch and remove jobs of a running controller.
 
-``signalbox jobs keep`` is a daemon that watches the job spec files in a folder. It keeps the jobs registered that the
-files describe. Launchers such as Slurm's hooks only write and remove the files, so they never wait for a controller."""
+``signalbox jobs keep`` is a daemon that keeps the jobs registered that the job spec files in a folder describe.
+Launchers such as Slurm's hooks only write and remove the files, so they never wait for a controller.
+"""
 
 from __future__ import annotations
 

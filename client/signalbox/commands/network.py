@@ -1,10 +1,9 @@
 """``signalbox fabric``, ``plan``, ``status``, ``mode``, ``members``, ``drain``, ``undrain`` and ``forget``.
 
-A drain takes a part of the fabric out of use without losing a packet.
-
 ``plan diff`` compares the newest plan, which is at most ``planning.interval_s`` old, with the routes on the switches.
 The controller may not have adopted the plan, because its gain did not justify its moves, or because the mode is
-``shadow``. Then the output shows what adopting the plan would change."""
+``shadow``. Then the output shows what adopting it would change.
+"""
 
 from __future__ import annotations
 

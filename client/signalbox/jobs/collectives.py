@@ -1,20 +1,17 @@
 """Virtual links of a job: the bytes that it sends from address to address in one iteration.
 
-``virtual_links`` turns a ``JobSpec`` into one ``VirtualLink`` per (source, destination, phase). The links contain the
-spec's transfers, and the transfers that its collectives make (``formulas``). Ranks on one host send each other nothing
-over the network. A transfer is divided evenly over its ranks' NICs, rounded up.
+``virtual_links`` turns a ``JobSpec`` into one ``VirtualLink`` per (source, destination, phase), from the spec's
+transfers and the transfers that its collectives make (``formulas``). Ranks on one host send each other nothing over the
+network. A transfer is divided evenly over its ranks' NICs, rounded up.
 
-Phases follow each other, and so do the steps within a phase. So the planner treats each step as a phase. In a
+Phases follow each other, and so do the steps within a phase, so the planner treats each step as a phase. In a
 ``VirtualLink``, ``phase`` is the position of the pair (phase, step) among all such pairs with traffic, in order.
-
-Within a phase, each group of a collective runs its own sequence of steps, and the transfers form one more sequence. All
-sequences begin together. If they have the same number of steps, their k-th steps count as simultaneous, because groups
-of a training job usually do the same. If the numbers differ, it is unknown which steps are simultaneous, and the whole
-phase counts as one step. The ideal time is then the time of the busiest NIC for all its bytes of the phase, which no
-schedule can beat. This time ignores that a single step may load a link more than the phase as a whole.
+docs/reference/job-spec.md#phases-and-steps says which steps of a phase count as simultaneous. If that is unknown, the
+whole phase counts as one step. The ideal time is then the time of the busiest NIC for all its bytes of the phase, which
+no schedule can beat. It ignores that a single step may load a link more than the phase as a whole.
 
 For a job with parallelizations, ``virtual_links`` uses the first one (``JobSpec.plain``), and ``check`` covers all.
-``JobSpec.of_parallelization`` returns the spec of another parallelization."""
+"""
 
 from __future__ import annotations
 

@@ -2,23 +2,21 @@
 
 n is the number of ranks of a group, M the size of the collective in bytes. A formula gives steps that follow each
 other. Each step lists the simultaneous transfers, by the ranks' positions in the group. Bytes are rounded up, so an
-announcement never has fewer bytes than the job sends.
+announcement never has fewer bytes than the job sends. An algorithm whose pattern is the same in every step (ring,
+chain) has a single step here, because dividing it would change no load. For the same reason, two steps with the same
+pattern are merged, such as a halving and the doubling that retraces it.
 
-An algorithm whose pattern is the same in every step (ring, chain) has a single step here, because dividing it would
-change no load. For the same reason, two steps of another algorithm with the same pattern are merged, such as a halving
-and the doubling that retraces it.
-
-``formula`` returns the ``Formula`` for one call of an operation by a library. If the job spec names an algorithm
-instead of an operation, the library makes no difference. Sources by library:
+``formula`` returns the ``Formula`` for one call of an operation by a library. docs/reference/job-spec.md#libraries has
+the table. Sources by library:
 
 - ``generic``: rings in the order of the ranks, a pipelined chain for broadcasts.
-- ``gloo``: measured with torch 2.13 (``tests/data/wire_matrices.json``). Its all-reduce is a ring that runs backwards.
-  Its reduce-scatter is a whole all-reduce, of which each rank keeps its part.
-- ``openmpi``: 4.1, measured with 4.1.4 and 2 to 8 ranks (same file). The algorithm depends on size and ranks, by the
-  tables of its component "tuned" for operations that commute (``ompi/mca/coll/tuned/coll_tuned_decision_fixed.c`` of
-  release 4.1.4, functions ``*_intra_dec_fixed``).
+- ``gloo``: measured with torch 2.13 (``tests/data/wire_matrices.json``).
+- ``openmpi``: 4.1, measured with 4.1.4 and 2 to 8 ranks (same file). The algorithm follows from the tables of its
+  component "tuned" for operations that commute (``ompi/mca/coll/tuned/coll_tuned_decision_fixed.c`` of release 4.1.4,
+  functions ``*_intra_dec_fixed``).
 - ``nccl``: from its source, not run. Rings in the order of the ranks, adjacent on each host. For small messages NCCL
-  uses trees, which are not modelled here."""
+  uses trees, which are not modelled here.
+"""
 
 from __future__ import annotations
 

@@ -1,19 +1,17 @@
 """Division of a virtual link into subflows, and how switches distinguish them.
 
-Switches can distinguish subflows in two ways.
-
-By source port: a job that can split its flows opens one connection per subflow. The connection's source port is in the
-subflow's port class. The classes depend only on the job's ``max_subflows``, so they stay when its routes change. Class
-i of K has the value i in the bits above bit 0, and uses as many bits as K classes need. Bit 0 is unusable, because
-Linux gives even ports to connect() and odd ones to bind(0) (measured, 200 of 200). When K is not a power of two, some
-ports belong to no class. ECMP hashes packets from these ports, and from ports of classes without a subflow.
+By source port: a job that can split its flows opens one connection per subflow, whose source port is in the subflow's
+*port class*. The classes depend only on the job's ``max_subflows``, so they stay when its routes change
+(docs/reference/job-spec.md#port-classes). Bit 0 of a port is unusable, because Linux gives even ports to connect() and
+odd ones to bind(0) (measured, 200 of 200). ECMP hashes packets from ports of no class, and of classes without a
+subflow.
 
 By connection: if the job reports its connections, both ports of a connection identify its subflow. Such a job can share
 pairs of hosts with other jobs, and need not choose ports.
 
-The gain of a division depends on the sender's striping (``Striping``). A sender that follows shares gives each subflow
-its own share. A sender that stripes evenly, or from a common queue, cannot follow shares. The planner then treats each
-connection of that sender, or each bundle of its connections, as a flow of its own."""
+A sender whose striping follows shares gives each subflow its own share. A sender that stripes evenly, or from a common
+queue, cannot. The planner then treats each of its connections, or each bundle of connections, as a flow of its own.
+"""
 
 from __future__ import annotations
 

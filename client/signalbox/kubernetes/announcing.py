@@ -1,10 +1,9 @@
-"""Derive job specs from the objects of a Kubernetes cluster.
+"""Derive job specs from the objects of a Kubernetes cluster: each annotated job gets its spec, or a reason for none.
 
-Each annotated training job gets its spec, or a reason why it has none. A job is annotated with ``signalbox/announce``.
-This prefix is a single word, so it cannot be a domain that someone else owns.
-
-The functions read API objects in the form of their JSON. They follow the types of JobSet (v1alpha2), mpi-operator
-(MPIJob v2beta1), training-operator (PyTorchJob and MPIJob, v1) and Kubernetes (Job, batch/v1)."""
+A job is annotated with ``signalbox/announce``. This prefix is a single word, so it cannot be a domain that someone else
+owns. Objects have the form of the API's JSON: JobSet (v1alpha2), mpi-operator (MPIJob v2beta1), training-operator
+(PyTorchJob and MPIJob, v1) and Kubernetes (Job, batch/v1).
+"""
 
 from __future__ import annotations
 

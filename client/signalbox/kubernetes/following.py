@@ -1,8 +1,8 @@
 """Keep the jobs of a cluster registered, and report about them in events of their Kubernetes objects.
 
 ``Following`` has the annotated jobs, and the pods of all training jobs. It receives each object that is added, changed
-or removed, and the end of each registration. It then registers and releases jobs, and posts events. All calls must come
-from one thread."""
+or removed, and the end of each registration. All calls must come from one thread.
+"""
 
 from __future__ import annotations
 

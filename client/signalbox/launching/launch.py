@@ -1,11 +1,12 @@
 """Find the hosts of the ranks that a command starts, run the command, and announce its job in separate threads.
 
-The hosts come from the launcher in the command. PyTorch's launchers are ``torchrun``, ``python -m
-torch.distributed.run`` and ``accelerate launch``. Such a launcher runs once per node and does not know the other nodes.
-The launcher knows the number of nodes, the number of its own node, and the host where the nodes meet.
+The hosts come from the launcher in the command. PyTorch's launchers (``torchrun``, ``python -m torch.distributed.run``,
+``accelerate launch``) run once per node. They know the number of nodes, the number of their own node, and the host
+where the nodes meet, but not the other nodes.
 
 Everything slow (imports, host names, calls) happens in threads after the command has started. The logger ``signalbox``
-reports failures."""
+reports failures.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Hosts of the ranks that ``mpirun`` starts, from its command line and from the scheduler: Slurm, PBS and LSF.
 
-``mpirun`` belongs to Open MPI, or is Hydra of MPICH and Intel MPI. The number of ranks on a host may depend on other
-facts, such as its cores; then each host counts as one rank. An extra host does no harm; a missing host gets no
-routes."""
+``mpirun`` belongs to Open MPI, or is Hydra of MPICH and Intel MPI. Each host counts as one rank where the number
+depends on other facts, such as its cores. An extra host does no harm; a missing host gets no routes.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Messages of the API become one ``State``, which ``web``, ``top``, ``report`` and the commands show.
 
-- ``state``: the state, assembled from messages of watches
-- ``following``: the threads that keep the state up to date
+- ``state``: the state; ``following``: the threads that keep it up to date
 - ``picture``: the fabric as a picture
-- ``jobs``: jobs in words; ``rows``: rows of tables, and sentences for events; ``shown``: all other words"""
+- ``jobs``: jobs in words; ``rows``: rows of tables, and sentences for events; ``shown``: all other words
+"""

@@ -1,7 +1,8 @@
 """Jobs in words: state, awaited hosts and circuits, announced and counted traffic, and all facts of a job.
 
-The module also finds the flows that cross a link or a switch, from the routes on the switches. The links of flows that
-ECMP hashes are unknown. Finding flows takes time linear in the number of routes."""
+The module also finds the flows that cross a link or a switch, from the routes on the switches, in time linear in the
+number of routes. The links of flows that ECMP hashes are unknown.
+"""
 
 from __future__ import annotations
 

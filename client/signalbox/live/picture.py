@@ -1,11 +1,12 @@
 """A fabric as a picture: switches in tiers, cables with the loads of both directions, circuits, and colours.
 
-The time is linear in the size of the fabric. Small fabrics are drawn as a graph. Large ones (more than ``MOST_CABLES``
-cables) are drawn as matrices: one for each tier and the next tier.
+Small fabrics are drawn as a graph, large ones (more than ``MOST_CABLES`` cables) as one matrix for each tier and the
+next tier. The time is linear in the size of the fabric.
 
 Loads have the colours of cividis at five points (Nuñez, Anderton, Renslow: Optimizing colormaps with consideration for
-color vision deficiency, PLOS ONE 2018). People with and without colour vision deficiency read them alike. Parts that
-are down or drained differ in more than colour wherever they are drawn: by dashes, or by a word."""
+color vision deficiency, PLOS ONE 2018). Parts that are down or drained differ in more than colour wherever they are
+drawn: by dashes, or by a word.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Terminal view: four tables of a controller's current state. Only cells whose text changes are drawn again.
 
 ``signalbox top`` ends on a signal, or when its terminal closes, whatever its threads do. One thread receives the
-signals and all others block them, because the main thread may be blocked by a terminal that accepts no output."""
+signals, because the main thread may be blocked by a terminal that accepts no output.
+"""
 
 from __future__ import annotations
 

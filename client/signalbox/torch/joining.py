@@ -1,8 +1,9 @@
 """``signalbox.torch.join``, and the job that it returns.
 
 In ``join``, each rank sends a report about itself to all others in one collective. Then rank 0 announces the job, and
-each rank measures its iterations. If the traffic is not known yet, each rank records the traffic of its first
-iterations, and rank 0 announces it."""
+each rank measures its iterations. If the traffic is not known yet, each rank records its first iterations, and rank 0
+announces their traffic.
+"""
 
 from __future__ import annotations
 

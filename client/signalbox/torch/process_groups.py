@@ -1,9 +1,9 @@
 """Process groups of a rank, the gradients that its models all-reduce over them, and the calls of all its groups.
 
-``Calls`` records the bytes and the duration of each call of ``torch.distributed``. PyTorch's flight recorder has the
-calls made in Python, by DistributedDataParallel and by FSDP. It lacks sends over Gloo, the roots of broadcasts and
-similar calls, and the ends of calls. So the methods of process groups are wrapped, once per process. A wrapped method
-calls the original method, and takes a microsecond longer."""
+``Calls`` records the bytes and the duration of each call of ``torch.distributed``. PyTorch's flight recorder lacks
+sends over Gloo, the roots of broadcasts and similar calls, and the ends of calls. So the methods of process groups are
+wrapped, once per process. A wrapped method takes a microsecond longer.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,15 @@
 """Derive the traffic of one iteration from the calls of the communication library that each rank made.
 
 ``per_iteration`` takes each rank's calls in order, and returns bytes and phase of one iteration for each kind of call.
+The calls of a rank are assumed to repeat in each iteration. One iteration is the period of the longest periodic part
+near the end of the trace, which must have at least two periods and at least half of the calls. Calls before this part
+are ignored, and so are up to ``MAX_AFTER`` calls after it.
 
-The calls of a rank are assumed to repeat in each iteration. So the longest periodic part near the end of the trace
-must be found. It must have at least two periods and at least half of the calls. One period is one iteration. Calls
-before this part (start of the training) are ignored, and so are up to ``MAX_AFTER`` calls after it.
+Kinds of calls that follow each other have phases that follow each other. Two kinds overlap in time if an iteration has
+a call of one kind between two calls of the other. They also overlap if the trace shows calls of both under way at once.
 
-Two kinds of calls overlap in time if an iteration has a call of one kind between two calls of the other kind. They also
-overlap if the trace shows a call of one kind while a call of the other is under way. Otherwise they follow each other,
-and so do their phases.
-
-``with_amounts`` and ``with_traffic`` make the job spec. They add the traffic to ``given``, a job spec without
-collectives and transfers that has the fields from the user."""
+``with_amounts`` and ``with_traffic`` make the job spec: they add the traffic to ``given``, which has the user's fields.
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,14 @@
 """Read dumps of PyTorch's flight recorder: the traffic of the collectives of all ranks.
 
-Dumps are JSON (``_dump_fr_trace_json``, ``_dump_nccl_trace_json``) or pickles (``TORCH_NCCL_DUMP_ON_TIMEOUT``). A
-pickle is accepted only if it has nothing but plain data.
+Dumps are JSON (``_dump_fr_trace_json``, ``_dump_nccl_trace_json``) or pickles (``TORCH_NCCL_DUMP_ON_TIMEOUT``), which
+are accepted only if they have nothing but plain data. A dump has the last calls of one rank. The ranks of a process
+group come from the first of these sources that has them: the user's group of that name, ``pg_config``, all ranks (for
+the default group only), the ranks whose dumps have calls of the group.
 
-A dump has the last calls of one rank. The ranks of a process group are read from the first source that has them. The
-sources are, in this order: the user's group of that name, ``pg_config``, all ranks (for the default group only), and
-the ranks whose dumps have calls of the group.
-
-PyTorch does not record the root of a broadcast, reduction, gather or scatter, nor whether calls overlap. An entry may
-have two further fields for these facts, which ``signalbox.torch.process_groups`` adds. ``root`` is the root's position
-in the group; without this field the group's first rank counts as the root. ``overlaps`` is set if an earlier call of
-the rank was still under way."""
+PyTorch does not record the root of a broadcast, reduction, gather or scatter, nor whether calls overlap.
+``signalbox.torch.process_groups`` adds two fields for these facts. ``root`` is the root's position in the group, the
+first rank if absent. ``overlaps`` is set if an earlier call of the rank was still under way.
+"""
 
 from __future__ import annotations
 

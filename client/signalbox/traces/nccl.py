@@ -1,14 +1,14 @@
 """Make a job spec from logs of NCCL: the transfers over the rings and trees that the ranks report.
 
-The spec has transfers. If no bytes are known, it has only endpoints.
+If no bytes are known, the spec has only endpoints. The lines ``Ring previous -> self -> next`` of all ranks and
+channels determine the rings, and must agree with the rings that rank 0 lists. When no rank of a communicator has such
+lines (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the listed rings are used if they have all ranks. A log that lacks a
+rank or channel, or contradicts itself, is refused.
 
-The lines ``Ring previous -> self -> next`` of all ranks and channels determine the rings, and must agree with the rings
-that rank 0 lists. When no rank of a communicator has such lines (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the listed
-rings are used if they have all ranks. A log that lacks a rank or channel, or contradicts itself, is refused.
-
-A call divides its bytes over all channels. On each ring it makes the transfers of ``formulas`` for NCCL, in the ring's
-order. All-reduces use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``). Each rank
-then sends M divided by the number of channels to its parent, and receives as many bytes from its parent."""
+A call divides its bytes over all channels. On each ring it makes the transfers of ``formulas`` for NCCL. All-reduces
+use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``): each rank sends M divided by
+the number of channels to its parent, and receives as many bytes from it.
+"""
 
 from __future__ import annotations
 

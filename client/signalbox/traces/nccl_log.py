@@ -1,11 +1,10 @@
-"""Read the output of ``NCCL_DEBUG=INFO``: communicators and calls of each process.
+"""Read the output of ``NCCL_DEBUG=INFO``: communicators and calls of each process. The result is a ``Log``.
 
-The lines of different processes may be in any order, and launchers may write before them. The result is a ``Log``.
+A line is ``host:pid:tid [device] NCCL INFO text``. The lines of different processes may be in any order, and launchers
+may write before them. A thread's lines about rings and trees belong to the communicator that the thread is making. They
+lie between two lines of ``comm 0x... rank 3 nranks 4``; before NCCL 2.18 only the last of these exists.
 
-A line is ``host:pid:tid [device] NCCL INFO text``. A thread's lines about rings and trees belong to the communicator
-that the thread is making. These lines begin and end with a line of ``comm 0x... rank 3 nranks 4``; before NCCL 2.18
-only the last of these two lines exists. The formats are those of the logs in NVIDIA/nccl #1189, #447, #226, #302, #385,
-#514, #1605 and NVIDIA/nccl-tests #128:
+The formats are those of the logs in NVIDIA/nccl #1189, #447, #226, #302, #385, #514, #1605 and NVIDIA/nccl-tests #128:
 
 - ``Ring 02 : 2 -> 0 -> 1``: previous, self, next. NCCL up to 2.6 also writes such a line with two numbers, for a
   connection.
@@ -13,7 +12,8 @@ only the last of these two lines exists. The formats are those of the logs in NV
 - ``Trees [0] 1/2/-1->0->-1``: children, self, parent. NCCL before 2.7 also writes ``-1->0->1/2/-1`` (parent, self,
   children), or both forms with a bar between them.
 - ``Tree 0 : -1 -> 0 -> 1/2/-1``: parent, self, children.
-- ``AllReduce: opCount 1a ... count 64 datatype 7 op 0 root 0 comm 0x...``: a call."""
+- ``AllReduce: opCount 1a ... count 64 datatype 7 op 0 root 0 comm 0x...``: a call.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """The fabric as a chart: a graph, or a matrix when there are too many cables.
 
 A graph has switches in tiers, a line per cable, and hosts below their switch. When only circuits connect switches, the
-switches form a circle, and each circuit is an arrow. A matrix has a row per switch of the lower tier, and a column per
-switch of the higher tier. For circuits within a tier, rows are the switches that send, and columns are the switches
-that receive.
+switches form a circle, and each circuit is an arrow. A matrix has a row per switch of the lower tier (or that sends),
+and a column per switch of the higher tier (or that receives).
 
 Text from outside is only ever a value, never a key, because the front end runs keys that begin with ``:`` as code.
-Tooltips draw text, not HTML (``renderMode``)."""
+Tooltips draw text, not HTML (``renderMode``).
+"""
 
 from __future__ import annotations
 

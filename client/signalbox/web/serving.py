@@ -1,13 +1,14 @@
 """Server of the page: one process with one client of the API, whose credentials stay in this process.
 
 ``Guard`` answers requests of browsers that opened the page, and refuses requests that pages of other sites make. An
-attacker can give this address a name of another site (DNS rebinding). So a request must have a known host name, or an
+attacker can give this address a name of another site (DNS rebinding), so a request must have a known host name, or an
 address. Pages of other sites can also connect here, or show this page in a frame to capture clicks. So the origin of a
 request must be known too, and answers forbid frames.
 
-The log of the process has one line per record, without control characters, and a limited number of lines. Data from
-browsers reaches NiceGUI and its server unfiltered: a wrong event raises an error in one of their tasks, and a browser
-can cause log messages. So the log has the kind and the place of an error, without a traceback."""
+Data from browsers reaches NiceGUI and its server unfiltered: a wrong event raises an error in one of their tasks, and a
+browser can cause log messages. So the log has only the kind and the place of an error, in one line without control
+characters, and a limited number of lines.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Model of direct-connect fabrics: finds the circuits that a job should have, and bounds on their times.
+"""Model of direct-connect fabrics: finds the circuits that a job should have, and bounds on their times. Pure.
 
-Pure; imports ``planning`` and the stages before it. docs/wiring.md has the model.
-
-In: a job, its servers, the optical switches. Out: a wiring with its routes and times.
+In: a job, its servers, the optical switches. Out: a wiring with its routes and times. docs/wiring.md has the model.
 
 - ``circuits``: circuits, hops over them, and their load.
 - ``traffic``: the bytes that a job sends in rings and between pairs.

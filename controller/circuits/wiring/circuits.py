@@ -3,7 +3,7 @@
 Every server has interfaces 0 to d-1. Interface k of all servers is connected to optical switch k, which passes the
 light of one server on to another server: a *circuit*. Circuits have one direction, so an optical switch is a partial
 permutation of the servers. Any directed graph with at most d circuits out of and into each server consists of d such
-permutations (König). Servers forward packets for each other. Servers and interfaces are numbered from 0.
+permutations (König). Servers are numbered from 0, and forward packets for each other.
 
 *Hops* are the numbers of circuits on shortest paths from server to server. A set of servers is a Python integer with
 one bit per server, so that a breadth-first search from all of 1,024 servers takes milliseconds.

@@ -1,23 +1,17 @@
 """Evaluation of wirings: the wiring and the parallelization that a job should have on a direct-connect fabric.
 
-In: ``Offer``s, and the available servers, interfaces and rates. Out, for every parallelization:
+In: ``Offer``s, and the available servers, interfaces and rates. Out, for every parallelization: its wiring and the
+planner's routes; the time of an iteration on the wiring, and its lower bound; the time on the alternative, one switch
+that connects all servers. ``Answer.best`` is the parallelization with the shortest iteration. Each parallelization is
+evaluated on a wiring that was found for it alone, so a search that changes both in turn would find nothing better.
 
-- its wiring, and the planner's routes;
-- the time of an iteration on the wiring, and its lower bound;
-- the time of an iteration on the alternative: one switch that connects all servers.
-
-``Answer.best`` is the parallelization with the shortest iteration. Each parallelization is evaluated on a wiring that
-was found for it alone. A search that changes the parallelization and the wiring in turn would therefore find nothing
-better. docs/wiring.md has the model.
-
-Servers forward packets for each other, so some bytes pass several circuits. If the ratio r is above a *break-even*,
-forwarding costs more time than the higher rate of circuits saves. The model has these quantities:
+Servers forward packets for each other, so some bytes pass several circuits. All circuits together need at least the
+time (1 + r h) / (d B), and the alternative needs (1 + r) / F. If r is above a *break-even*, forwarding costs more time
+than the higher rate of circuits saves (docs/wiring.md#when-not-to).
 
 - d: number of interfaces per server; B: rate of an interface.
 - r: bytes of pairs / bytes of rings; h: mean number of hops of pairs.
 - F: rate per server of the alternative.
-
-All circuits together need at least the time (1 + r h) / (d B), and the alternative needs (1 + r) / F.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Replacement of lost interfaces or circuits in a job's wiring, with few new circuits.
 
 In: the bytes between the job's servers, including those of its rings; its wiring; the circuits that cannot be made.
-Out: another wiring. First, free ports are connected. For example, if a server's interface at an optical switch has
-failed, its predecessor is connected to its successor. Then circuits are exchanged as long as an exchange lowers the
-cost. For example, a circuit of other traffic is exchanged for a lost circuit of a ring (as in TopoOpt, NSDI 2023,
-section 5.6)."""
+Out: another wiring.
+
+First, free ports are connected: if a server's interface has failed, its predecessor is connected to its successor. Then
+circuits are exchanged as long as an exchange lowers the cost: for a lost circuit of a ring, a circuit of other traffic
+is given up (as in TopoOpt, NSDI 2023, section 5.6).
+"""
 
 from __future__ import annotations
 

@@ -1,18 +1,19 @@
 """Circulant wirings: steps of ring permutations, and routes that consist of these steps.
 
+In: servers, steps, bytes or rates. Out: the steps of rings; a way for each offset and for each flow; paths of flows.
+
 In a ring over n servers, each server sends to the server whose number is higher by ``step`` (modulo n). The ring visits
-all servers if and only if the step is coprime to n. Every such ring takes the same time for an all-reduce. The steps
-can therefore be chosen so that other traffic on the same circuits has short paths. This follows Wang et al., "TopoOpt:
+all servers if and only if the step is coprime to n. Every such ring takes the same time for an all-reduce, so the steps
+can be chosen so that other traffic on the same circuits has short paths. This follows Wang et al., "TopoOpt:
 Co-optimizing Network Topology and Parallelization Strategy for Distributed Training Jobs", NSDI 2023 (TotientPerms and
 SelectPermutations). Near-geometric steps keep the diameter of d rings within d n^(1/d).
 
 A path from server i to server (i + offset) mod n corresponds to a *way* to pay the amount ``offset``, modulo n, with
-steps as coins. The shortest paths use the fewest coins (CoinChangeMod in the same paper). First, all servers use the
-same way for the same offset. If all servers send alike, all circuits of one interface then have the same load. The ways
-are chosen so that the loads of different interfaces are as equal as possible. Then single flows change to less loaded
-paths: to other ways, or to the same steps in another order.
+steps as coins. The shortest paths use the fewest coins (CoinChangeMod in the same paper).
 
-In: servers, steps, bytes or rates. Out: the steps of rings; a way for each offset and for each flow; paths of flows.
+First, all servers use the same way for the same offset. If all servers send alike, all circuits of one interface then
+have the same load, and the ways are chosen so that different interfaces have nearly equal loads. Then single flows
+change to less loaded paths: to other ways, or to the same steps in another order.
 """
 
 from __future__ import annotations

@@ -4,9 +4,7 @@ In: a ``JobSpec``. Out: ``Traffic``. Ranks with the same address are on one serv
 by the lowest rank on each server.
 
 An all-reduce may run over any ring of its servers, and over several rings at once, each with a part of the bytes. The
-same applies to its halves, reduce-scatter and all-gather. All other traffic (all-to-all, pipelines and transfers) is
-counted per pair of servers.
-
+same applies to its halves, reduce-scatter and all-gather. All other traffic is counted per pair of servers.
 ``in_rings`` returns the spec of the job on chosen rings, for planner, checker and simulator.
 """
 

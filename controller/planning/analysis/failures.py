@@ -4,19 +4,14 @@ In: ``AnalyseFailures``, for each single failure, or for the failure of all name
 ``FailureAnalysis``, worst case first.
 
 Two switches at which no flow begins or ends are *interchangeable* when they have the same cables, with the same
-capacities, to the same neighbours. When two such switches are swapped, the problem stays the same, and every flow
-begins and ends where it did before. Failures that such swaps turn into each other are one *case*. They have the same
-bounds, the same distribution under hashing, and the same possible routings, apart from the names of switches. Only the
-number of running routes over the failed links may differ between the failures of a case. The effect of a case is
-computed for the failure with the most such routes.
+capacities, to the same neighbours. Failures that differ only by swaps of such switches are one *case*, with the same
+bounds, the same distribution under hashing, and the same possible routings. Only the number of running routes over the
+failed links may differ; the case is computed for the failure with the most such routes.
 
-The cheap steps come first:
-
-1. The bound of every case is computed in closed form.
-2. The slowdowns under hashing and after the repair are computed. The repair keeps valid routes, and the greedy finds
-   paths for the other flows.
-3. Where the repair misses the bound, the planner makes a plan. A plan can only improve on the repair. So when only the
-   N worst cases are wanted, no plan is made for a case whose repair is already better than N finished cases."""
+The cheap steps come first: the bounds of all cases in closed form, then hashing and the repair, then a plan where the
+repair misses the bound. A plan can only improve on the repair. So when only the N worst cases are wanted, no plan is
+made for a case whose repair is already better than N finished cases.
+"""
 
 from __future__ import annotations
 

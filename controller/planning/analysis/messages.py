@@ -4,9 +4,9 @@
 - RPC ``WhatIf``: effects of failures.
 - RPC ``GetPlanProof``: proof that no routes are better than the routes in force.
 
-In: the API's requests, the network and the accepted jobs. Out: requests for the worker process, complete and
-picklable. The API's messages have the same field names as the results. A slowdown is a factor >= 1; loads and
-efficiencies are fractions; ``efficiency`` defines all three. Results give links, switches and flows by name."""
+Requests for the worker process are complete and picklable. Results have the field names of the API's messages, and give
+links, switches and flows by name. A slowdown is a factor >= 1; loads and efficiencies are fractions (``efficiency``).
+"""
 
 from __future__ import annotations
 

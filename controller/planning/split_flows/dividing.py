@@ -1,16 +1,16 @@
 """Division of the fluid optimum into routes.
 
+In: a *spread*, which is the amount of each class of flows on each path, and the *room* of each link, which is the load
+that the link may have. Out: the best routes found, if possible within the room.
+
 The amounts of each class are divided into subflows of its flows. Classes whose flows would need too many subflows are
 restricted to fewer paths, and the fluid optimum of all other classes is found again.
 
-In: a *spread*, which is the amount of each class on each path, and the *room* of each link, which is the load that the
-link may have. Out: the best routes found, if possible within the room.
-
 The flows of a class are bins of size 1. The amounts of its paths fill one bin after the other, and are cut where a bin
-is full. This is McNaughton's wrap-around rule ("Scheduling with deadlines and loss functions", 1959). In any order, n
-flows on m paths need at most n + m - 1 subflows. The order decides how many subflows a single flow gets. Here the small
-amounts are shared out evenly: each bin first takes a few of the smallest amounts. Then the largest amount fills the
-rest of the bin."""
+is full: McNaughton's wrap-around rule ("Scheduling with deadlines and loss functions", 1959). In any order, n flows on
+m paths need at most n + m - 1 subflows; the order decides how many a single flow gets. Here each bin first takes a few
+of the smallest amounts, so that these are shared out evenly, and the largest amount fills the rest.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Smallest worst slowdown of few flows with few subflows, by a mixed-integer programme that SCIP solves.
 
+In: a problem, its bounds, the best candidate so far. Out: a better candidate if there is one, and the proven bounds.
+The programme is solved only if the worst slowdown is not proven and the programme is small.
+
 The fluid optimum ignores how many subflows a flow may have. Its rounded routes may therefore be worse than the best
 routes, and its bound may be far below them. The programme here has a variable for each class of flows and candidate
-path. A flow that may have fewer subflows than it has paths also has a boolean for each path. The programme is solved
-only if the worst slowdown is not proven and the programme is small.
-
-In: a problem, its bounds, the best candidate so far. Out: a better candidate if there is one, and the proven bounds.
+path. A flow that may have fewer subflows than it has paths also has a boolean for each path.
 """
 
 from __future__ import annotations

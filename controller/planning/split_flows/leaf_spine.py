@@ -1,32 +1,34 @@
 """Closed forms for split flows of equal demand on a leaf-spine: *aligned cutting* and *peeling*.
 
-``closed_forms`` defines parts, common links and residual links.
+docs/explanation/planning.md defines parts, common links and residual links.
 
 **Aligned cutting** makes few moves, on a leaf-spine whose leaves are all alike. The *home* of a flow is the common link
-that carries more than half of it. Among the flows out of one leaf, at most one can have a given home, and likewise
-among the flows into one leaf. The flows of one home are therefore a matching, like the flows of one colour of an edge
-colouring. The flows without a home get colours too. All flows together need D colours, where D is the largest number of
-flows out of or into one leaf. With S common links, D - S *further* colours have no common link of their own.
+that carries more than half of it. At most one flow out of a leaf has a given home, and at most one flow into it. So the
+flows of one home are a matching, like the flows of one colour of an edge colouring. Flows without a home get colours
+too.
 
-Each further colour is spread over a group of n common links, which then carry 1 + 1/n flows each. A flow of a further
-colour is cut into subflows for the first links of its group. The flows whose home is one of these first links pass the
-excess on to other links of the group, and so on. The links form a tree, in which a flow of k subflows connects k links.
-So about n / (k - 1) of the n + 1 colours are cut, and the flows of all other colours stay.
+There are D colours, where D is the largest number of flows out of or into one leaf, and S common links. So D - S
+*further* colours have no common link of their own. Each of them is spread over a group of n common links, which then
+carry 1 + 1/n flows each. A flow of the further colour is cut into subflows for the first links of the group. The flows
+whose home is one of these links pass the excess on to other links of the group, and so on: a tree of links, in which a
+flow of k subflows connects k links. About n / (k - 1) of the n + 1 colours are cut, and the flows of all other colours
+stay.
 
-**Peeling** routes the flows of one part over common links and residual links. A part may have any number of pairs of
-leaves. Whole flows are *peeled* off: moved onto one residual cable after the other. On a cable, no leaf has more peeled
-flows than the cable has room for. Flows of leaves that must lose flows are peeled off first. The remaining flows are
-coloured with N colours, where N is the largest number of them out of or into one leaf. The colours are laid on the line
-of the common links, as in ``closed_forms``.
+**Peeling** routes the flows of one part over common links and residual links, for any number of pairs of leaves.
 
-If the colours are longer than the line, some of them are *shortened*: each flow of a shortened colour puts a share on a
-residual cable that still has room. With p shortened colours the total length of the colours is N - p * share. The line
-grows with the slowdown, and the slowdown of the result is the one at which the line has this length. When flows may
-have only two subflows, each shortened colour must lie on a single common link.
+1. Whole flows are *peeled* off onto one residual cable after the other, as many as the cable has room for. Flows of
+   leaves that must lose flows come first.
+2. The remaining flows are coloured with N colours, the largest number of them out of or into one leaf. The colours are
+   laid on the line of the common links, as in ``closed_forms``.
+3. If the colours are longer than the line, some are *shortened*: each flow of such a colour puts a share on a residual
+   cable that still has room. With p shortened colours, all colours together have the length N - p * share.
 
-The result is the fluid optimum when as many colours can be shortened as a leaf has residual cables. With two subflows
-and hardly more flows than links, perhaps only two colours can be shortened. Each colour that cannot be shortened costs
-about the unused room of a cable, divided by the number of common links."""
+The line grows with the slowdown, and the slowdown of the result is the one at which the line has this length. When
+flows may have only two subflows, each shortened colour must lie on a single common link.
+
+The result is the fluid optimum when as many colours can be shortened as a leaf has residual cables. Each colour too few
+costs about the unused room of a cable, divided by the number of common links.
+"""
 
 from __future__ import annotations
 

@@ -1,21 +1,24 @@
 """Fluid optimum with few moves: a linear programme with generated columns.
 
-The usual programme has a variable per class of flows and path (``commodities``), and takes seconds. A *spread* is the
-amount of each class on each path. Here the variables are changes of a given spread: ``more`` of a class on a path, or
-``less`` on a path that the class uses. A spread that is nearly optimal, such as the spread of a colouring, needs few
-changes, and a vertex solution leaves nearly all flows whole. Columns (variables) that lower the objective are added
-until there are no more such columns.
+In: commodities, amounts to start from, the room of each link. Out: the amounts, the excess, and the prices that prove
+the excess.
+
+A *spread* is the amount of each class of flows on each path (``commodities``). The usual programme has these amounts as
+variables, and takes seconds. Here the variables are changes of a given spread: ``more`` of a class on a path, or
+``less`` on a path that the class uses. A spread that is nearly optimal, such as that of a colouring, needs few changes,
+and a vertex solution leaves nearly all flows whole. Columns (variables) that lower the objective are added until there
+are no more.
 
 The *room* of a link is the load that it may have. The objective is the *excess*: the largest difference of load and
-room over all links. The number of moved flows is added with a small weight. In: commodities, amounts to start from, the
-room of each link. Out: the amounts, the excess, and the prices that prove the excess.
+room over all links, plus the number of moved flows with a small weight.
 
 Proof (Lagrange duality): take link prices y >= 0, each divided over a job's phases. Then every routing has a link whose
 load is at least (sum over classes of flows * cheapest path) / (sum of y * capacity).
 
 GLOP solves the programmes, PDLP those with every column, and SCIP those with integers, through OR-Tools' MathOpt
-(``Programme``). With thousands of columns PDLP finds the fluid optimum ten times as fast as GLOP. But its result has
-an error, and most flows are spread over all of their paths."""
+(``Programme``). With thousands of columns PDLP finds the fluid optimum ten times as fast as GLOP. But its result has an
+error, and most flows are spread over all of their paths.
+"""
 
 from __future__ import annotations
 

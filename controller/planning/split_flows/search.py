@@ -1,30 +1,23 @@
 """Routes of flows that may be split, on any fabric: the smallest slowdowns, with few subflows.
 
-Parts share no link (``closed_forms``), so each part is planned separately. A part keeps the routes of a candidate when
-no flow moves and every job of the part has the slowdown that the cuts require. Only the other parts are searched, each
-with its own flows alone. Their programmes are small, and rounding in one part does not affect other parts. All flows
-are one part when some paths do not have two links.
+In: a problem, its bounds, candidates. Out: further candidates, and the lower bounds that are proven.
+docs/explanation/planning.md describes the stages, which ``_Stages`` runs in turn.
 
-The search of one part:
+Parts share no link (``closed_forms``), so each part is planned separately, and rounding in one part does not affect the
+others. All flows are one part when some paths do not have two links. A part keeps the routes of a candidate when no
+flow moves and every job has the slowdown that the cuts require. The search of any other part has these steps:
 
 1. Choose an aim for every job: the slowdown that the job has if the links of each cut that it crosses are equally
    loaded (``bounds``).
 2. Start with whole routes, or with the running routes; find the fluid optimum with the fewest moves (``lp``).
 3. When the aims cannot be reached, find the smallest possible worst slowdown, with its proof; then approach the aims as
    closely as this slowdown allows.
-4. Divide the amounts into the subflows of flows (``dividing``): few subflows, and at most as many as a flow may have.
+4. Divide the amounts into few subflows of flows (``dividing``).
 
-The search has several stages (``_Stages``). First, the fluid optimum over all paths gives the bound. It is a candidate
-itself if flows may use all of their paths. A fluid optimum that is rounded to k subflows per flow can have larger
-slowdowns than the result of a search with k - 1 subflows, or with whole flows. So whole flows are planned first, in a
-fixed time. Then rounds improve the best candidate with whole flows, with equal pieces, and with shares on few paths
-(``sharing``). Each round may take twice the steps of the one before.
-
-When the plan misses its bound, the fluid optimum is divided too, also into fewer subflows than flows may have. Each
-number of subflows needs another search. If the worst slowdown is near its bound, fewer subflows are therefore tried
-only for problems with few flows. At last ``exact`` looks for the optimum, or proves that there is nothing better.
-
-In: a problem, its bounds, candidates. Out: further candidates, and the lower bounds that are proven."""
+A fluid optimum that is rounded to k subflows per flow can have larger slowdowns than the result of a search with k - 1
+subflows, or with whole flows. So whole flows are planned before, and fewer subflows are tried when the plan misses its
+bound; near the bound only for problems with few flows, because each number of subflows needs another search.
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
 """Shares of flows on few paths: a linear programme that is solved again and again with other paths.
 
-Each round offers further paths, those with the lowest price, to flows that may have more subflows. The programme finds
-the shares with the smallest worst slowdown. It leaves most flows whole, because its solution is a vertex. Paths without
-a share are dropped, which makes room for other paths. The shares of one round are a solution of the next programme too,
-so no round makes the worst slowdown larger.
+In: a problem, routes to start from, a lower bound. Out: routes with a smaller worst slowdown.
 
-Prices are the duals of the previous programme. Before the first programme, links with larger loads cost more. Some
-links cannot reach the lower bound of the worst slowdown, whatever the shares are. They have no constraint.
+Each round offers the cheapest further paths to flows that may have more subflows. The programme finds the shares with
+the smallest worst slowdown, and leaves most flows whole, because its solution is a vertex. Paths without a share are
+dropped, which makes room for other paths. No round makes the worst slowdown larger, because the shares of one round are
+a solution of the next programme too.
 
-In: a problem, routes to start from, a lower bound. Out: routes with a smaller worst slowdown."""
+Prices are the duals of the previous programme. Before the first programme, links with larger loads cost more. Links
+that cannot reach the lower bound of the worst slowdown, whatever the shares are, have no constraint.
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,17 @@
-"""Optimal routing by OR-Tools CP-SAT, on classes of interchangeable flows (docs/explanation/planning.md).
+"""Optimal routing by OR-Tools CP-SAT, on classes of interchangeable flows.
+
+In: a ``Problem`` and its closed-form bounds. Out: paths and the proven bounds; None when the solver found nothing in
+its time.
 
 Flows of one job with the same demands between the same leaves differ only in their NICs, which every routing loads
 alike. So the variables are integers n[class, path], the number of flows of a class on a path. The model first minimises
-the worst slowdown, then the number of jobs with it, then the next slowdown, and so on. After the slowdowns it minimises
-the moved flows, then the total load.
-
-In: a ``Problem`` and its closed-form bounds. Out: paths and the proven bounds; None when the solver found nothing in
-its time. Slowdowns closer than ``SLOWDOWN_TOLERANCE`` count as equal here as everywhere.
+the worst slowdown, then the number of jobs with it, then the next slowdown, and so on; then the moved flows, then the
+total load. Slowdowns closer than ``SLOWDOWN_TOLERANCE`` count as equal.
 
 All models of the planner import ``cp_model`` from this module. OR-Tools imports pandas for methods that are not used
-here. Pandas would cost a controller 45 MB and a second at every start, so an empty module replaces pandas while
-``cp_model`` is imported."""
+here. Pandas would cost a controller 45 MB and a second at every start, so an empty module replaces it while
+``cp_model`` is imported.
+"""
 
 from __future__ import annotations
 

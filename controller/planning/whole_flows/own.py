@@ -1,11 +1,12 @@
 """Local search for smaller own slowdowns of jobs, at equal slowdowns.
 
+In: a problem of whole flows, and a candidate. Out: its routes with smaller own slowdowns. Closed forms on fabrics whose
+leaves are alike need no search (``edge_coloring``).
+
 A job's own slowdown is its slowdown while no other job sends. The search keeps every job within its slowdown, and
 lowers the own slowdowns one after the other, the largest first. It is the local search of ``search`` with one more
 limit: on each link the load of a job alone is at most the job's *own limit*.
-
-In: a problem of whole flows, and a candidate. Out: its routes with smaller own slowdowns. Closed forms on fabrics whose
-leaves are alike need no search (``edge_coloring``)."""
+"""
 
 from __future__ import annotations
 

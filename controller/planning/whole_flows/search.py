@@ -1,20 +1,21 @@
 """Search for whole flows when no closed form is optimal or within the cap on moves: local search, then CP-SAT.
 
 In: a problem of whole flows and the best candidates so far. Out: further candidates, and lower bounds of the slowdowns,
-sorted from the worst. Local search aims at the slowdowns that the cuts allow all jobs together (``slowdown_vector``);
-when it reaches them, they are proven. CP-SAT (``cpsat``) handles the rest: slowdowns that are not proven, and fewer
-moves.
+sorted from the worst. Flows, links and jobs have the numbers of ``Numbers``; a path is a tuple of links. A flow counts
+as moved when it is not on its *pinned* path.
 
-Local search looks for routes under which no job exceeds its *ceiling*: no link that the job uses may have a larger
-load. The ceiling of a link is the smallest ceiling of the jobs on it. A flow without a path takes the path with the
-least excess load (``CappedLoads``). Flows in its way are ejected and look for paths themselves, until all flows have a
-path. Links on which a flow was just placed are avoided for some steps, so that a chain does not turn back on itself.
-When all leaves and flows are alike, chains become the alternating paths in two colours of König's theorem (Kempe
-chains). Ejection chains also work with missing cables, unequal links and three tiers. Steps are limited, so that the
-same input gives the same routes, unless the time ends before.
+Local search aims at the slowdowns that the cuts allow all jobs together (``slowdown_vector``); when it reaches them,
+they are proven. CP-SAT (``cpsat``) handles the rest: slowdowns that are not proven, and fewer moves.
 
-A flow counts as moved when it is not on its *pinned* path. Flows, links and jobs have the numbers of ``Numbers``; a
-path is a tuple of links."""
+In local search every job has a *ceiling*, which no link that the job uses may exceed. The ceiling of a link is the
+smallest ceiling of the jobs on it. A flow without a path takes the path with the least excess load (``CappedLoads``).
+It ejects flows in its way, which look for paths themselves, until all flows have a path. Links on which a flow was just
+placed are avoided for some steps, so that this chain does not turn back on itself. When all leaves and flows are alike,
+chains become the alternating paths in two colours of König's theorem (Kempe chains). They also work with missing
+cables, unequal links and three tiers.
+
+Steps are limited, so that the same input gives the same routes, unless the time ends before.
+"""
 
 from __future__ import annotations
 
