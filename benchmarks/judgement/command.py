@@ -1,9 +1,11 @@
-"""Check of announced traffic against counters: false alarms, and the time until wrong announcements are found.
+"""Benchmark ``judgement``: false alarms about right announcements, and the time until wrong ones are found.
 
-The controller's own check runs in virtual time (``watch``). The input is jobs of nine kinds with iterations of 0.1 to
-30 s, generated (``windows``) or recorded. The result is a table by kind and by kind of error, and
-``out/bench/judgement.json``. The targets are at most one false alarm per 1,000 hours of a kind, and nine of ten wrong
-announcements found within ``MOST_S``. The exit status is 1 when a target is missed.
+The controller's own check of announced traffic against counters runs in virtual time (``watch``). The counters are
+those of nine kinds of jobs with iterations of 0.1 to 30 s, generated (``windows``) or recorded. The result is a table
+by kind of job and by kind of error, and ``out/bench/judgement.json``.
+
+The targets are at most one false alarm per 1,000 hours of a kind, and nine of ten wrong announcements found within
+``MOST_S`` or ``MOST_ITERATIONS``. The exit status is 1 when a target is missed.
 """
 
 import sys
@@ -37,19 +39,19 @@ MAX_RULES = 4032
 
 @dataclass(frozen=True)
 class Watched:
-    """Course of the judgement. ``first_counters_at``: time of the first poll that shows traffic of the job."""
+    """Course of the check of one job. ``first_counters_at``: time of the first poll that shows traffic of the job."""
 
     first_counters_at: float | None
     contradicted_at: tuple[tuple[float, Difference], ...]
-    """Time and finding of each new contradiction."""
+    """Times at which counters began to contradict the announcement, each with the difference that was found."""
     last: JobDemand
 
 
 def watch(polls: Polls, until_contradicted: bool = False) -> Watched:
-    """Replay the polls to the controller's judgement, ``MeasuredDemand``.
+    """Replay polls to the controller's check (``MeasuredDemand``).
 
-    When the judgement requests a rule, the rule begins to count at the next poll. ``until_contradicted``: whether to
-    stop at the first contradiction."""
+    A rule that the check requests counts from the next poll on. ``until_contradicted``: whether to stop as soon as
+    the announcement is contradicted."""
     demand = MeasuredDemand(polls.interval_s, MAX_RULES)
     registry = JobRegistry(1)
     registry.register(RegisterJob(polls.spec), 0.0)
@@ -82,7 +84,9 @@ class _Driver:
         self._ask(0)
 
     def poll(self, number: int, now: float) -> float:
-        """Pass the counters of this poll to the controller; return the largest payload in bytes of a pair so far."""
+        """Pass the counters of poll ``number`` to the check.
+
+        Returns the largest payload that any pair has sent, in bytes."""
         polls = self._polls
         counts = np.stack((polls.bytes[number], polls.packets[number]), axis=1)
         for dpid, first, what, places, base in self._asked:
@@ -94,7 +98,7 @@ class _Driver:
         return float((counts[:, 0] - 66 * counts[:, 1]).max())
 
     def _ask(self, number: int) -> None:
-        """Install the rules that the judgement requests; new rules count from poll ``number`` on."""
+        """Install the rules that the check requests now; new ones count from 0 at poll ``number``."""
         of_job = self._demand.demands[JobId(self._polls.spec.job_id)]
         if of_job is self._known or (
             self._known and of_job.counted == self._known.counted and of_job.pairs == self._known.pairs
@@ -117,28 +121,29 @@ class _Driver:
 
 
 JOB_HOURS = 0.25
-"""Hours for which a job with a right announcement runs; short, so that the begin of a training is judged often."""
+"""Hours for which a rightly announced job runs. They are few, so that many jobs begin in the virtual time."""
 
 WRONG_HOURS = 0.2
 KINDS_APART = 100_000
-"""Difference between the first seeds of two kinds, so that no two kinds share the durations of iterations."""
+"""Difference between the seeds of two kinds of jobs, so that no two kinds have the same durations of iterations."""
 
 HOURS_PER_WRONG = 100.0
-"""Hours of right announcements for each wrong announcement of each kind and kind of error."""
+"""Hours of right announcements per repetition of all wrong ones."""
 
 MOST_PER_1000_H = 1.0
 SOON_S, SOON_ITERATIONS = 5.0, 2.0
-"""Limits in seconds and in iterations; an error found within the longer of both counts as found soon."""
+"""Limits in seconds and in iterations: an error counts as found soon if it was found within the longer of the two."""
 
 MOST_S = {"reversed": 6.0, "other collective": 8.0, "half": 12.0, "double": 12.0}
 MOST_ITERATIONS = 3.0
-"""Iterations within which nine of ten errors must be found after the first iteration, or ``MOST_S`` if that is longer.
+"""Limit in iterations after the first one, for nine of ten errors. ``MOST_S`` applies instead if it is longer.
 
-Until the first iteration has ended, counted bytes show no error of the amounts. The first iteration may take several
-times as long as others."""
+Wrong amounts cannot be found before the first iteration has ended, and the first iteration may take several times as
+long as the others.
+"""
 
 UP_TO_S = (1.0, 2.0, 5.0, 10.0, float("inf"))
-"""Upper ends of the ranges of iteration durations, in seconds; each range has a row in the summary."""
+"""Upper ends of ranges of iteration durations, in seconds. The summary has a row for each range."""
 
 QUANTILE = 0.9
 RESULTS = Path("out/bench/judgement.json")
@@ -151,7 +156,7 @@ class Right:
     jobs: int
     false_alarms: int
     seeds: tuple[int, ...] = ()
-    """Seeds of the jobs with false alarms, with which ``generated`` makes the same jobs again."""
+    """Seeds with which ``generated`` makes the jobs with false alarms again."""
 
     @property
     def per_1000_h(self) -> float:
@@ -160,28 +165,28 @@ class Right:
 
 @dataclass(frozen=True)
 class Wrong:
-    """Wrong announcement of a job, and the time until it was found."""
+    """Wrong announcement of one job, and when it was found."""
 
     way: str
-    """Kind of error."""
+    """Kind of error, such as "half"."""
     kind: str
     iteration_s: float
     first_s: float
-    """Seconds from the first counters until the first iteration ended."""
+    """Seconds from the first counters until the end of the first iteration."""
     found_s: float
-    """Seconds from the first counters until the announcement was contradicted; infinite if it was not."""
+    """Seconds from the first counters until they contradicted the announcement; infinite if they never did."""
 
     @property
     def after_first_s(self) -> float:
         return self.found_s - max(0.0, self.first_s)
 
     def within(self, seconds: float, iterations: float) -> bool:
-        """Return whether the error was found within the longer of both times after the first iteration."""
+        """Return whether the error was found within the longer of both limits, from the first iteration's end on."""
         return self.after_first_s <= max(seconds, iterations * self.iteration_s)
 
 
 def right(hours: float, seed: int) -> Iterator[Right]:
-    """Yield a row for each kind, each with ``hours`` of right announcements."""
+    """Yield a row for each kind of job, with the false alarms in ``hours`` of right announcements."""
     jobs = max(1, round(hours / JOB_HOURS))
     with ProcessPoolExecutor() as processes:
         for place, name in enumerate(kinds()):
@@ -198,7 +203,7 @@ def _false_alarms(name: str, seed: int) -> int:
 
 
 def wrong(number: int, seed: int) -> Iterator[Wrong]:
-    """Yield the findings on ``number`` wrong announcements of every kind of job and kind of error."""
+    """Yield the results of ``number`` wrong announcements for each kind of job and each kind of error."""
     for each in range(number):
         for place, kind in enumerate(kinds().values()):
             for way, sends, spec, matrix in ways(kind, seed + each):
@@ -208,9 +213,9 @@ def wrong(number: int, seed: int) -> Iterator[Wrong]:
 
 
 def ways(kind: Kind, seed: int) -> Iterator[tuple[str, Kind, JobSpec, Floats | None]]:
-    """Yield wrong announcements: name of the error, kind of the job, announced spec, and the bytes that the job sends.
+    """Yield wrong announcements: kind of error, kind of job that really runs, announced spec, and real bytes.
 
-    Errors that would change nothing are left out."""
+    The bytes are None if they are those of the kind. An error that would change nothing is left out."""
     carries, back = (matrix > 0.01 * kind.matrix.max() for matrix in (kind.matrix, kind.matrix.T))
     if (carries != back).any():
         yield "reversed", kind, kind.spec(), kind.matrix.T
@@ -233,7 +238,7 @@ def _found(way: str, kind: str, polls: Polls) -> Wrong:
 
 
 def summary(found: Sequence[Wrong]) -> list[dict[str, str | float]]:
-    """Return a row for each kind of error and range of iteration durations."""
+    """Return a row for each kind of error and each range of iteration durations."""
     rows: list[dict[str, str | float]] = []
     for way in MOST_S:
         for longer_than_s, longest_s in pairwise((0.0, *UP_TO_S)):
@@ -264,7 +269,7 @@ def summary(found: Sequence[Wrong]) -> list[dict[str, str | float]]:
 
 
 def missed(alarms: Sequence[Right], found: Sequence[Wrong]) -> list[str]:
-    """Return sentences about the targets that are missed."""
+    """Return a sentence for each missed target."""
     said = [
         f"{one.kind}: {one.per_1000_h:.1f} false alarms per 1,000 hours"
         for one in alarms

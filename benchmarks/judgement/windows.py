@@ -1,8 +1,8 @@
-"""Kinds of training jobs, and counters of a job as polls deliver them: generated, or read from a file.
+"""Counters of training jobs as polls deliver them, generated or read from a file, for nine kinds of jobs.
 
-A ``Kind`` has the announcement of a job of eight ranks on eight hosts, and the measured traffic of its library
-(``tests/data/wire_matrices.json``). ``Polls`` have the irregularities of real counters. There are no sockets and no
-clock.
+A ``Kind`` has the announcement of a job of eight ranks on eight hosts, and the bytes that its library really sent when
+it was measured (``tests/data/wire_matrices.json``). ``Polls`` are as irregular as real ones. Everything is computed;
+there are no sockets and no clock.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ MATRICES = Path(__file__).parents[2] / "tests/data/wire_matrices.json"
 RANKS = 8
 HOSTS = tuple(f"10.0.{number}.1" for number in range(1, RANKS + 1))
 SIZE = 480_480
-"""Bytes of the measured collectives. ``ddp`` has one parameter more per bucket."""
+"""Bytes of the measured collectives. ``ddp`` is larger, because it has one parameter more per bucket."""
 DDP_SIZE = 481_632
 SCALE = 40
-"""Bytes that a job sends, relative to the measured bytes, which include framing."""
+"""Factor from measured bytes, which include framing, to the bytes that a job sends."""
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
     name: str
     announced: Mapping[str, Any]
-    """Fields of the announced spec: collectives, transfers and library."""
+    """Fields of the spec that describe traffic: library, collectives and transfers."""
     matrix: Floats
-    """Bytes of one iteration from rank to rank, shape (rank, rank)."""
+    """Bytes that each rank sends to each other in one iteration, shape (rank, rank)."""
     ranges: Floats
-    """Begin and end of the time in which a pair sends, as fractions of the communication, shape (rank, rank, 2)."""
+    """Begin and end of each pair's sending, as fractions of the communication time, shape (rank, rank, 2)."""
     crowded: NDArray[np.bool_]
-    """Pairs whose destination receives from at least two other pairs in the same phase, shape (rank, rank)."""
+    """Whether the destination of a pair receives from at least three ranks in the same phase, shape (rank, rank)."""
 
     def spec(self, factor: float = 1.0) -> JobSpec:
-        """Return the announcement, with ``factor`` times the bytes."""
+        """Return the spec that announces the job with ``factor`` times its bytes."""
         described = {"job_id": "job", "endpoints": HOSTS, "groups": [{"name": "all", "ranks": list(range(RANKS))}]}
         scaled = {
             name: [{**one, "bytes_per_iteration": round(factor * one["bytes_per_iteration"])} for one in value]
@@ -114,7 +114,7 @@ def _collectives(name: str, library: str, algorithms: Sequence[str], matrix: Flo
 
 
 def _tree() -> Kind:
-    """Return a reduction and a broadcast in a binomial tree: Gloo's broadcast from the first rank, and the reverse."""
+    """Return a job of transfers in a binomial tree: Gloo's broadcast from the first rank, and its reverse."""
     down = _measured("gloo", "default", "broadcast")
     transfers = [
         {"src": src, "dst": dst, "bytes_per_iteration": SCALE * SIZE, "phase": int(src > dst)}
@@ -128,7 +128,7 @@ def _edges(matrix: Floats) -> list[tuple[int, int]]:
 
 
 def _pipeline() -> Kind:
-    """Return a pipeline: activations forward, then their gradients backward."""
+    """Return a pipeline: activations are sent forward, and then their gradients backward."""
     forward = [(stage, stage + 1) for stage in range(RANKS - 1)]
     transfers = [
         {"src": src, "dst": dst, "bytes_per_iteration": SCALE * SIZE, "phase": phase}
@@ -160,19 +160,18 @@ SWITCHES = 4
 HOSTS_PER_SWITCH = RANKS // SWITCHES
 PAIRS: tuple[Pair, ...] = tuple(permutations(HOSTS, 2))
 FIRST_S, LAST_S = 0.1, 30.0
-"""Range of usual durations of iterations in seconds."""
+"""Range of the usual duration of an iteration in seconds."""
 BEHIND = (0.0, 0.0, 0.01, 0.05)
-"""Probabilities that a rank is behind the reporting rank in an iteration; each job draws one of them."""
+"""Choices for the probability that a rank is behind the reporting rank in an iteration; each job draws one."""
 
 
 class Report(NamedTuple):
-    """Report of iterations, oldest first."""
+    """Report of finished iterations, oldest first."""
 
     at: float
-    """Time at which the report arrives."""
     durations_s: tuple[float, ...]
     ended_at: tuple[float, ...] = ()
-    """Ends of the iterations, as far as the controller knows; empty for a program that does not report them."""
+    """Time at which each iteration ended; empty if the program does not report it."""
 
     @property
     def iterations(self) -> list[IterationTime]:
@@ -184,17 +183,17 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Polls:
-    """Counters of one job, one row per poll and one column per pair, and its reports."""
+    """Counters of one job in each poll, with one column per pair, and its reports of iterations."""
 
     spec: JobSpec
     interval_s: float
     now: Floats
-    """Time at which all answers of a poll have arrived."""
+    """Time at which the last answer to each poll had arrived."""
     pairs: tuple[Pair, ...]
     switch: Rows
-    """Switch that counts each pair."""
+    """Number of the switch that counts each pair."""
     at: Floats
-    """Time at which the pair's switch answered; NaN if it did not."""
+    """Time at which the switch of each pair answered each poll; NaN if it did not."""
     bytes: Floats
     packets: Floats
     reports: Sequence[Report]
@@ -225,7 +224,7 @@ class Polls:
 
     @classmethod
     def read(cls, file: Path) -> Polls:
-        """Return the polls of a file that ``write`` or a recording has made."""
+        """Return the polls in a file that ``write`` or the scenario ``kinds`` has written."""
         data = json.loads(file.read_text())
         counters = np.array([one["counters"] for one in data["polls"]], np.float64)
         return cls(
@@ -245,12 +244,11 @@ class _Iterations(NamedTuple):
     begun: Floats
     durations_s: Floats
     sends_at: Floats
-    """Time at which each iteration begins to communicate."""
     sends_s: Floats
 
 
 def generated(kind: Kind, spec: JobSpec, seed: int, hours: float, matrix: Floats | None = None) -> Polls:
-    """Return counters of a job that announces ``spec`` and sends as ``kind`` does, or the bytes of ``matrix``."""
+    """Return the polls of a job that announces ``spec``, runs as ``kind`` and sends ``matrix`` or the kind's own."""
     draw = np.random.default_rng(seed)
     seconds = 3600 * hours
     matrix = kind.matrix if matrix is None else matrix
@@ -268,7 +266,7 @@ def generated(kind: Kind, spec: JobSpec, seed: int, hours: float, matrix: Floats
 
 
 def _at(seen: Floats, times: Floats, sent: Floats) -> Floats:
-    """Return the bytes that each pair has sent by the times ``seen``, interpolated."""
+    """Return the bytes that each pair had sent by each time in ``seen``, by interpolation."""
     columns = zip(seen.T, times.T, sent.T, strict=True)
     return np.stack([np.interp(at, when, total, left=0.0) for at, when, total in columns], axis=1)
 
@@ -278,9 +276,9 @@ _OPPOSITE = [PAIRS.index((dst, src)) for src, dst in PAIRS]
 
 
 def _iterations(draw: np.random.Generator, usual_s: float, seconds: float) -> _Iterations:
-    """Return random iterations. Compute times are log-normal.
+    """Return random iterations, whose compute times are log-normal.
 
-    At times a rank is slow, a checkpoint is written within an iteration or between two, or the network is slow for a
+    At times a rank is slow, a checkpoint is written during or between iterations, or the network is slow for a
     while."""
     number = int(2.0 * seconds / usual_s) + 20
     share = draw.uniform(0.15, 0.95)
@@ -311,10 +309,10 @@ def _iterations(draw: np.random.Generator, usual_s: float, seconds: float) -> _I
 def _sent(
     draw: np.random.Generator, kind: Kind, matrix: Floats, usual_s: float, iterations: _Iterations
 ) -> tuple[Floats, Floats]:
-    """Return times for each pair, and the bytes that the pair has sent by each time.
+    """Return, for each pair, a series of times and the bytes that it had sent by then.
 
-    Where many pairs send to one host, each pair sends at a new random time in every iteration, and retransmits its own
-    share of bytes. On busy hosts a rank is at times up to an iteration behind the reporting rank."""
+    Pairs in a crowd (``Kind.crowded``) send at another random time in each iteration, and retransmit a part of their
+    bytes. A rank may be up to an iteration behind the reporting rank."""
     number = len(iterations.begun)
     src, dst = np.array([(HOSTS.index(a), HOSTS.index(b)) for a, b in PAIRS]).T
     first, last = kind.ranges[src, dst].T
@@ -347,7 +345,7 @@ def _sent(
 
 
 def _polls(draw: np.random.Generator, seconds: float) -> tuple[Floats, Floats]:
-    """Return the time at which each poll is complete, and the times of the switches' answers, NaN if missing."""
+    """Return the time at which each poll was complete, and the time of each switch's answer, NaN if there was none."""
     asked = draw.uniform(0, INTERVAL_S) + INTERVAL_S * np.arange(int(seconds / INTERVAL_S))
     apart_s = draw.choice([0.05, 0.05, 0.05, 0.8])
     at = asked[:, None] + draw.uniform(0, apart_s, (len(asked), SWITCHES))
@@ -357,7 +355,7 @@ def _polls(draw: np.random.Generator, seconds: float) -> tuple[Floats, Floats]:
 
 
 def _counted(draw: np.random.Generator, at: Floats) -> Floats:
-    """Return when the counters of an answer were updated; each switch updates them at its own interval."""
+    """Return when the counters in each answer were last updated; switches update them only from time to time."""
     every_s = draw.uniform(0.1, 0.5, SWITCHES)[_SWITCH]
     phase_s = draw.uniform(0.0, every_s)
     seen: Floats = at - (at - phase_s) % every_s
@@ -365,9 +363,10 @@ def _counted(draw: np.random.Generator, at: Floats) -> Floats:
 
 
 def _reports(draw: np.random.Generator, iterations: _Iterations, seconds: float) -> list[Report]:
-    """Return reports, every 2 s, of the iterations that ended since the last report; most jobs also report the ends.
+    """Return a report every 2 s, with the iterations that have ended since the one before.
 
-    At times the controller cannot be reached for a while, a report is lost, or it takes longer to arrive."""
+    Most jobs also report when iterations ended. At times the controller is out of reach for a while, and single
+    reports are lost or take longer."""
     ended = iterations.begun + iterations.durations_s
     moments = np.arange(draw.uniform(0, 2), seconds, 2.0)
     says_when = draw.random() < 0.9

@@ -1,11 +1,11 @@
-"""Check of histories for linearizability: whether each call could have happened at one instant between call and answer.
+"""Check whether a history of calls is linearizable: each call may have happened at one instant between call and answer.
 
-The algorithm is that of Wing and Gong with Lowe's cache, as in the Go package porcupine. No maintained Python package
-has it. The search puts calls in an order, one after the other, and goes back when no call can come next. It remembers
-each set of calls that it has ordered, with the state after them, and visits none twice.
+The algorithm is that of Wing and Gong with Lowe's cache, as in the Go package porcupine; no maintained Python package
+has it. The search orders calls one after the other, and takes the last one back when no call can come next. It
+remembers each pair of (ordered calls, state after them), and visits none twice.
 
-``JobState`` is the state of a job as its callers may see it. Each registration has a number, and each registration and
-update announces another amount of traffic. A read thus shows which of them came last.
+``step`` and ``JobState`` describe a job as its callers may see it. Each registration and each update in a history
+announces another amount of traffic, so a read shows which of them was the last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 from signalbox.errors import SignalboxError
 
 MOST_STATES = 2_000_000
-"""Largest number of remembered pairs (set of calls, state), which take about 1 GB."""
+"""Largest number of pairs (ordered calls, state) to remember; they take about 1 GB."""
 
 State = TypeVar("State", bound=Hashable)
 Call = TypeVar("Call")
@@ -27,10 +27,10 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[Call, Answer]):
-    """Call of a client.
+    """Call of a client, and its answer if there was one.
 
-    ``began`` and ``ended`` are monotonic seconds. Without an answer, ``ended`` is infinite: the call may have happened
-    at any later time, or never."""
+    ``began`` and ``ended`` are monotonic seconds. A call without an answer ends at infinity: it may have happened at
+    any later time, or never."""
 
     client: int
     call: Call
@@ -40,17 +40,19 @@ class Operation(Generic[Call, Answer]):
 
 
 Step = Callable[[State, Operation[Call, Answer]], State | None]
-"""Function that returns the state after an operation; None if the operation cannot happen in the state before.
+"""Function that returns the state after an operation; None if the operation is impossible in the state before.
 
-``None`` is never a state. The operation may lack its answer."""
+The operation may have no answer. A state must not be None itself.
+"""
 
 
 def order_of(
     history: Sequence[Operation[Call, Answer]], initial: State, step: Step[State, Call, Answer]
 ) -> list[Operation[Call, Answer]] | None:
-    """Return an order in which the operations can have happened, one at a time; None if there is none.
+    """Return an order in which the operations may have happened one at a time; None if there is none.
 
-    Operations without an answer may be missing in the order. Raises ``SignalboxError`` when the search is too large."""
+    Operations without an answer may be left out of the order. Raises ``SignalboxError`` when the search takes too
+    much memory."""
     moments = [(each.began, 0, number) for number, each in enumerate(history)]
     moments += [(each.ended, 1, number) for number, each in enumerate(history)]
     moments.sort()
@@ -97,10 +99,11 @@ def smallest_refused(
     step: Step[State, Call, Answer],
     may_be_missing: Callable[[Operation[Call, Answer]], bool],
 ) -> list[Operation[Call, Answer]]:
-    """Return a small part of a history without an order that has no order either.
+    """Return a small part of a history that has no possible order.
 
-    The part ends at the first answer that makes an order impossible. ``may_be_missing``: whether an operation changes
-    nothing, so that it may be left out."""
+    The history must have none itself. It is cut off after the first answer that makes an order impossible, and then
+    operations are left out as long as there is no order. ``may_be_missing``: whether an operation may be left out,
+    because it changes nothing."""
     ends = sorted(each.ended for each in history if each.ended < inf)
     low, high = 0, len(ends) - 1
     while low < high:
@@ -122,7 +125,7 @@ def smallest_refused(
 
 
 def _until(history: Sequence[Operation[Call, Answer]], until: float) -> list[Operation[Call, Answer]]:
-    """Return the history as known at the time ``until``, without later answers."""
+    """Return the history as it was known at the time ``until``."""
     return [
         each if each.ended <= until else Operation(each.client, each.call, each.began)
         for each in history
@@ -134,11 +137,13 @@ Kind = Literal["register", "update", "end", "force", "read"]
 
 
 class JobCall(NamedTuple):
-    """Call about the job ``job``.
+    """Call about a job.
 
-    ``registration``: number of the registration whose request id or lease token the call has, 0 for none. ``value``:
-    announced amount of traffic. ``end`` has the lease token, ``force`` ends whatever registration there is. Repeating
-    either is no error."""
+    - ``kind``: "end" is a deregistration with a lease token, "force" one without. Both may be repeated without an
+      error.
+    - ``registration``: number of the registration that the call belongs to by its request id or lease token; 0 for
+      none.
+    - ``value``: announced amount of traffic, which identifies the registration or update."""
 
     kind: Kind
     job: int
@@ -149,9 +154,9 @@ class JobCall(NamedTuple):
 class JobAnswer(NamedTuple):
     """Answer to a call.
 
-    ``result``: ``done``; ``missing`` for a job that does not exist, or not in this registration; ``exists`` for a job
-    that another registration has, or this one with another spec. The other fields are those of a read job, 0 for
-    unknown."""
+    - "done": the call succeeded. If it was a read, the other fields describe the job; 0 stands for unknown.
+    - "missing": there is no job with this id, or it belongs to another registration.
+    - "exists": the job belongs to another registration, or to this one with another spec."""
 
     result: Literal["done", "missing", "exists"]
     registration: int = 0
@@ -163,7 +168,7 @@ JobOperation = Operation[JobCall, JobAnswer]
 
 
 class JobState(NamedTuple):
-    """State of the job; ``registration`` is 0 while the job does not exist. ``ended``: earlier registrations."""
+    """State of a job. ``registration``: 0 while there is no job. ``ended``: numbers of ended registrations."""
 
     registration: int = 0
     value: int = 0
@@ -179,7 +184,9 @@ NO_JOB = JobState()
 
 
 def step(state: JobState, operation: JobOperation) -> JobState | None:
-    """Return the state after the operation; None if it is impossible, or unanswered and without an effect."""
+    """Return the state after the operation; None if it is impossible.
+
+    None is also returned for an operation without an answer that would change nothing."""
     call, answer = operation.call, operation.answer
     result = answer.result if answer else None
     is_own = state.registration == call.registration != 0
@@ -230,7 +237,7 @@ def changes_nothing(operation: JobOperation) -> bool:
 
 
 def line_of(operation: JobOperation, began: float) -> str:
-    """Return a line about the operation. ``began``: monotonic seconds at which the history began."""
+    """Return a line that describes the operation. ``began``: monotonic seconds at which the history began."""
     call, answer = operation.call, operation.answer
     words: list[str] = [call.kind]
     if call.registration:

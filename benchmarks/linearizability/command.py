@@ -1,12 +1,13 @@
-"""Concurrent calls about jobs while members of a controller are killed and paused: every history must be linearizable.
+"""Benchmark ``linearizability``: concurrent calls to several controllers, which must look like calls to a single one.
 
     .venv/bin/python -m benchmarks linearizability [--histories 20] [--operations 1000] [--seed 1] [--json]
 
-Three members share an etcd; one leads, and the others forward calls. Five clients register, update, end and read eight
-jobs through all of them. Meanwhile the leader is killed or paused, or etcd is. A call without an answer may have
-happened at any later time, or never. For each job there must be an order of all calls that agrees with
-every answer and with the times of the calls. The exit status is 1 when there is none; then a small part of the history
-is printed.
+Three members share an etcd; one leads, and the others forward calls to it. Five clients register, update, end and read
+eight jobs through all members. Meanwhile the leader or etcd is paused, or the leader is killed.
+
+For each job there must be an order of all calls that agrees with every answer, and with the times of the calls. A call
+without an answer may have happened at any later time, or never. The exit status is 1 when a job has no such order; then
+a small part of its history is printed.
 """
 
 import random
@@ -45,8 +46,8 @@ FAULTS_OF_HISTORY = 3
 class Checked:
     """Result of one history.
 
-    ``answered``: calls with an answer. ``unanswered``: calls that may have happened later or never. ``refused``: jobs
-    without a possible order."""
+    ``answered``, ``unanswered``: numbers of calls with and without an answer. ``refused``: jobs without a possible
+    order."""
 
     seed: int
     answered: int
@@ -57,7 +58,7 @@ class Checked:
 
 
 def recorded(members: Members, operations: int, seed: int) -> tuple[list[JobOperation], list[str]]:
-    """Return the history and the faults during it. The history has the clients' calls and a last read of each job."""
+    """Return a history and the names of its faults. The history ends with a read of each job."""
     dice, active = random.Random(seed), members.heal()
     shared = Shared(members.sockets, JOBS, seed)
     clients = [ClientThread(number, shared) for number in range(CLIENTS)]
@@ -88,7 +89,7 @@ def recorded(members: Members, operations: int, seed: int) -> tuple[list[JobOper
 
 
 def refused_parts(history: Sequence[JobOperation]) -> dict[int, list[JobOperation]]:
-    """Return a small part that no order of calls explains, for each job whose history has such a part."""
+    """Return a small part of the history of each job that has no possible order."""
     found = {}
     for job in range(JOBS):
         of_job = [each for each in history if each.call.job == job]

@@ -1,7 +1,7 @@
-"""Three members on one etcd with faults, clients that call all of them, and the history of their calls.
+"""Recorder of histories: three members with faults, clients that call all of them, and the history of the calls.
 
-Each call is made once: gRPC repeats none. A call without an answer, or whose answer leaves open what happened, is
-recorded as one that may have happened later or never. A member that accepts no connection is not called.
+No call is repeated, neither by a client nor by gRPC. A call without an answer, or with one that leaves open what
+happened, is recorded as one that may have happened later or never. Clients call only members that accept connections.
 """
 
 import random
@@ -32,15 +32,15 @@ from tests.support.wire.etcd import EtcdProcess
 
 WEIGHTS: dict[Kind, float] = {"read": 0.4, "update": 0.25, "register": 0.2, "end": 0.1, "force": 0.05}
 CALL_S = 1.0
-"""Time limit in seconds of one call; a paused member answers no call."""
+"""Seconds that a call may take. Calls to a paused member are never answered."""
 ELSEWHERE = 0.3
-"""Fraction of the calls that go to a random member instead of the member that answered last."""
+"""Share of the calls that go to a random member, instead of the one that answered last."""
 NOBODY_S = 60.0
-"""Seconds without a member that accepts connections after which a history fails."""
+"""Seconds without any member that accepts connections, after which a history fails."""
 PAUSE_S = 0.01
-"""Longest pause in seconds of a client between two calls."""
+"""Longest pause of a client between two calls, in seconds."""
 RETRY_S = 0.5
-"""Pause in seconds of a client after a call without an answer, because such calls make the check harder."""
+"""Pause of a client after a call without an answer, in seconds. Many such calls would make the check slow."""
 LEASE_S = 3600.0
 
 _ANSWERS = {
@@ -49,10 +49,10 @@ _ANSWERS = {
     grpc.StatusCode.PERMISSION_DENIED: "missing",
     grpc.StatusCode.ALREADY_EXISTS: "exists",
 }
-"""Result by status. A lease token of another registration is refused with PERMISSION_DENIED."""
+"""Result of a call by status. PERMISSION_DENIED means that the lease token is of another registration."""
 
 _NOTHING_DONE = (grpc.StatusCode.ABORTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
-"""Statuses of calls that have certainly changed nothing, and reveal nothing about the job."""
+"""Statuses of calls that have certainly done nothing. They tell nothing about the job."""
 
 _OPTIONS = [
     ("grpc.enable_retries", 0),
@@ -64,16 +64,15 @@ _OPTIONS = [
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    """Registration that a member acknowledged."""
-
     number: int
     lease_token: str
 
 
 class Shared:
-    """State that the clients of one history share: the plan of calls, known registrations, and the history.
+    """State that the clients of a history share: the next call, known registrations, and the history so far.
 
-    ``addresses``: sockets of the members. Clients make calls only up to the number ``allowed``."""
+    ``addresses``: sockets of the members. ``allowed``: number of calls that the clients may make so far, all
+    together."""
 
     def __init__(self, addresses: Sequence[str], jobs: int, seed: int) -> None:
         self.addresses = addresses
@@ -81,7 +80,7 @@ class Shared:
         self.allowed = 0
         self.begun = 0
         self.answering = 0
-        """Member that has answered last."""
+        """Number of the member that answered last."""
         self.failure: BaseException | None = None
         self._jobs = jobs
         self._random = random.Random(seed)
@@ -92,16 +91,16 @@ class Shared:
         self._known: dict[int, _Registered] = {}
         self._by_uid: dict[str, int] = {}
         self._open: dict[int, JobCall] = {}
-        """Unacknowledged registration of each job; it is repeated with the same request id."""
+        """Registration of each job that has not been acknowledged. It is repeated with the same request id."""
 
     def allow(self, allowed: int) -> None:
-        """Let the clients make calls until they have made this number of calls together."""
+        """Let the clients go on until they have made ``allowed`` calls together."""
         with self._changed:
             self.allowed = allowed
             self._changed.notify_all()
 
     def wait_until_begun(self, count: int) -> None:
-        """Return when the clients have begun this number of calls. Raises the error of a client that failed."""
+        """Wait until the clients have begun ``count`` calls together. Raises the error of a client that failed."""
         with self._changed:
             self._changed.wait_for(lambda: self.begun >= count or self.failure)
         if self.failure:
@@ -113,7 +112,7 @@ class Shared:
             self._changed.notify_all()
 
     def next_call(self) -> tuple[JobCall, str] | None:
-        """Return the next call and its lease token, or None at the end."""
+        """Wait until a call is allowed; return it with its lease token, or None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self.begun < self.allowed or self._ended)
             if self.begun >= self.allowed:
@@ -140,7 +139,7 @@ class Shared:
         return JobCall(kind, job), ""
 
     def record(self, client: int, call: JobCall, began: float, reply: Any, code: grpc.StatusCode) -> None:
-        """Add a call that ends now to the history."""
+        """Add a call that has ended just now to the history."""
         ended = time.monotonic()
         with self._lock:
             answer = self._answer(call, reply, code)
@@ -168,7 +167,7 @@ class Shared:
         return JobAnswer("done")
 
     def elsewhere(self) -> int | None:
-        """Return a random member for a fraction ``ELSEWHERE`` of the calls, else None."""
+        """Return a random member for a share ``ELSEWHERE`` of the calls, and None for the others."""
         with self._lock:
             return self._random.randrange(len(self.addresses)) if self._random.random() < ELSEWHERE else None
 
@@ -178,7 +177,7 @@ class Shared:
 
 
 class ClientThread(threading.Thread):
-    """Client number ``number``, with a connection of its own to each member."""
+    """Client of a history. It has a connection of its own to each member."""
 
     def __init__(self, number: int, shared: Shared) -> None:
         super().__init__(name=f"client-{number}", daemon=True)
@@ -200,7 +199,7 @@ class ClientThread(threading.Thread):
                 channel.close()
 
     def make(self, call: JobCall, lease_token: str) -> None:
-        """Make the call at a member that accepts connections, and record it."""
+        """Make a call to a member that accepts connections, and record it."""
         shared = self._shared
         member = shared.elsewhere()
         if member is None or not _accepts(shared.addresses[member]):
@@ -227,7 +226,6 @@ class ClientThread(threading.Thread):
             shared.answering = member
 
     def _send(self, member: int, call: JobCall, lease_token: str) -> Any:
-        """Make the call, and return the reply. Raises ``grpc.RpcError``."""
         if member not in self._channels:
             address = f"unix:{self._shared.addresses[member]}"
             self._channels[member] = BoundedChannel(address, grpc.insecure_channel(address, options=_OPTIONS))
@@ -274,11 +272,11 @@ ANSWER_S = 0.5
 STANDING_BY, READY = b'"event": "standing by"', b'"event": "ready"'
 
 Middle = Callable[[], None]
-"""Function that returns when the clients have made half of the calls that belong to a fault."""
+"""Function that waits until the clients have made half of the calls that are allowed during a fault."""
 
 
 class Members:
-    """Members with their folders below ``folder``; ``heal`` starts those that do not run."""
+    """Members of a controller, on one etcd. Their folders are in ``folder``; ``heal`` starts them."""
 
     def __init__(self, folder: Path, etcd: EtcdProcess) -> None:
         self._etcd = etcd
@@ -293,16 +291,16 @@ class Members:
             }
             self._all.append(ControllerProcess(own, settings=settings, store=f"etcd://{etcd.endpoint}"))
         self._log_begins = [0] * MEMBERS
-        """Size of each log when its process started."""
+        """Size of each log at the last start of its member."""
 
     @property
     def sockets(self) -> list[str]:
         return [str(each.folder / "api.sock") for each in self._all]
 
     def heal(self) -> int:
-        """Wait until a member is active and all others stand by; return its number. Raises ``SignalboxError``.
+        """Start the members that do not run, wait until one is active and all others stand by, and return its number.
 
-        Members that do not run are started first."""
+        Raises ``SignalboxError`` when this takes too long."""
         wait_for(self._is_healed, "one leader, while the others stand by", WITHIN_S)
         return self._numbers_with(READY)[0]
 
@@ -316,7 +314,7 @@ class Members:
         return len(active) == 1 and len(standing) == MEMBERS - 1 and _answers(self._all[active[0]])
 
     def _numbers_with(self, event: bytes) -> list[int]:
-        """Return the numbers of the members whose process has logged the event."""
+        """Return the numbers of the members that have logged the event since their last start."""
         begins = zip(self._all, self._log_begins, strict=True)
         return [number for number, (each, begin) in enumerate(begins) if event in each.log.read_bytes()[begin:]]
 
@@ -331,13 +329,13 @@ class Members:
         middle()
 
     def pause(self, active: int, _: random.Random, middle: Middle) -> None:
-        """Pause the active member until another one is active and has answered calls."""
+        """Pause the active member for half of the fault's calls; meanwhile another one becomes active and answers."""
         self._signal(active, signal.SIGSTOP)
         middle()
         self._signal(active, signal.SIGCONT)
 
     def pause_shortly(self, active: int, dice: random.Random, _: Middle) -> None:
-        """Pause the active member for less or a little more than its lease."""
+        """Pause the active member for at most 1.2 times its lease."""
         self._signal(active, signal.SIGSTOP)
         time.sleep(dice.uniform(0.1, 1.2 * MEMBER_LEASE_S))
         self._signal(active, signal.SIGCONT)
@@ -348,7 +346,7 @@ class Members:
         self._etcd.signal(signal.SIGCONT)
 
     def kill_during_pause_of_etcd(self, active: int, dice: random.Random, _: Middle) -> None:
-        """Kill the active member while etcd has requests that it may carry out later."""
+        """Kill the active member while etcd is paused; etcd may carry out requests of the killed member afterwards."""
         self._etcd.signal(signal.SIGSTOP)
         time.sleep(dice.uniform(0.1, MEMBER_LEASE_S))
         self._all[active].kill()

@@ -1,10 +1,11 @@
-"""Drains of a spine while three jobs train: it is drained, pulled and used again, even across a controller restart.
+"""Benchmark ``drains``: a spine is drained, pulled out and used again while three jobs train, without loss.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks drains [--times N] [--out DIR] [--json]
 
-The fabric and its three rings are those of the demo. All pairs are probed every 10 ms; probes every millisecond would
-take a tenth of a link. From "safe to pull" until the spine is deleted, every packet on its cables is examined. The
-result is a table and ``drains.json``; ``--json`` prints the JSON instead.
+The fabric and its three rings are those of the demo. Every second drain has a restart of the controller. All pairs are
+probed every 10 ms; probing every millisecond would take a tenth of a link. From "safe to pull" until the spine is
+deleted, every packet on its cables is examined. The result is a table and ``drains.json``; ``--json`` prints the JSON
+instead.
 
 The exit status is 1 in these cases:
 
@@ -46,7 +47,7 @@ from signalbox.mapping import word_in
 
 UNDISTURBED_S = 30.0
 QUIET_S = 10.0
-"""Seconds after each change, long enough for some iterations."""
+"""Seconds of measurement after each change, enough for some iterations."""
 ETH_ALL, ETH_LLDP = 3, 0x88CC
 
 
@@ -55,21 +56,21 @@ class Drained:
     spine: str
     restarted: bool
     safe_s: float
-    """Seconds from the request until the spine could be pulled."""
+    """Seconds from the request to drain until the spine was safe to pull."""
     host_packets: int
-    """Packets of hosts on the cables of the spine, from "safe to pull" until the pull."""
+    """Packets of hosts on the spine's cables while it was safe to pull."""
     from_s: float
-    """Time of the request to drain, in monotonic seconds."""
+    """Monotonic seconds of the request to drain."""
     pulled_s: float
-    """Time at which the spine was pulled, in monotonic seconds."""
+    """Monotonic seconds at which the spine was pulled."""
     until_s: float
-    """Time at which the measurement after the pull ended, in monotonic seconds."""
+    """Monotonic seconds at which the measurement after this ended."""
 
 
 def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:
     """Drain a spine that pinned flows use, pull it, and use it again.
 
-    ``restart``: kill the controller right after it has accepted the request."""
+    ``restart``: whether to kill and restart the controller as soon as it has accepted the request."""
     spine, up, down, roles = pick_spine(scene, turn)
     bridge, of_spine = scene.lab.bridge(spine), sum(cable.b == spine for cable in scene.lab.links)
     with ExitStack() as stack:
@@ -107,7 +108,7 @@ def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:
 
 
 def _state(scene: Scene, bridge: str) -> str:
-    """Return the state of a drain; empty while the controller does not answer."""
+    """Return the state of the switch's drain; empty while the controller does not answer."""
     with suppress(Unreachable):
         return next(word_in(part, "state") for part in scene.client.get_status().drains if part.name == bridge)
     return ""
@@ -121,9 +122,7 @@ def _no_alarms(scene: Scene) -> None:
 
 @contextmanager
 def _host_packets(scene: Scene, spine: str) -> Iterator[Iterator[int]]:
-    """Count packets on the spine's cables that are not LLDP.
-
-    Each item of the yielded iterator is the number of packets so far."""
+    """Yield an iterator that counts the packets on the spine's cables, without LLDP: each item is the number so far."""
     with ExitStack() as stack:
         sockets = []
         for cable in scene.lab.links:
@@ -150,7 +149,7 @@ def _counted(sockets: Sequence[socket.socket]) -> Iterator[int]:
 
 
 def slowest(log: RankLog, from_s: float, until_s: float) -> float:
-    """Return the largest of the ``means`` of the iterations in the period; 0 when there are too few iterations."""
+    """Return the largest mean of consecutive iterations (``means``) in the period; 0 for too few iterations."""
     took = [one.duration_s for one in log.iterations if one.start >= from_s and one.end <= until_s]
     return max(means(took), default=0.0)
 
@@ -158,7 +157,9 @@ def slowest(log: RankLog, from_s: float, until_s: float) -> float:
 def build(
     found: Mapping[str, Any], drains: Sequence[Drained], quiet: tuple[float, float], logs: Sequence[RankLog]
 ) -> Any:
-    """Return the content of ``drains.json``: the content of ``failures.json``, and a row for each drain."""
+    """Return the content of ``drains.json``: that of ``failures.json``, and a row for each drain.
+
+    Ratios are the ``slowest`` of a period / the ``slowest`` of the ``quiet`` period, of the worst job."""
     usual = {log.job_id: slowest(log, *quiet) for log in logs}
     rows = []
     for drain in drains:
@@ -179,7 +180,7 @@ def build(
 
 
 def failed(found: Mapping[str, Any]) -> bool:
-    """Return whether a packet was lost that no queue dropped, or a host's packet passed a spine safe to pull."""
+    """Return whether a packet was lost that no queue dropped, or passed a spine that was safe to pull."""
     lost = any(
         sum(role["lost"] for role in event["roles"].values()) > sum(event["drops"].values())
         for event in found["events"]
@@ -205,7 +206,6 @@ def main(
 
 
 def measured(scene: Scene, times: int, undisturbed_s: float) -> Any:
-    """Run all drains, and return the content of ``drains.json``."""
     began = time.monotonic()
     time.sleep(undisturbed_s)
     quiet = began, time.monotonic()

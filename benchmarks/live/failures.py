@@ -1,12 +1,12 @@
-"""Cost of failures while three jobs train: of cables, spines, leaves, the controller and etcd, on Open vSwitch.
+"""Benchmark ``failures``: for how long traffic stops when cables, switches, the controller or etcd fail.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks failures [--times N] [--out DIR] [--json]
 
-The fabric and its three rings are those of the demo. With ``--members``, several controllers divide the switches.
-Before each failure the benchmark selects two pinned pairs that use the element about to fail, and probes them every
-millisecond. It probes all other pinned pairs, and pairs of idle hosts whose flows ECMP hashes, every 10 ms. The result
-is a table, and ``failures.json`` with every single event; ``--json`` prints the JSON instead. The exit status is 1 when
-a job had to restart.
+Three jobs train on the demo's fabric of Open vSwitch bridges. With ``--members``, several controllers divide the
+switches. Before each failure the benchmark selects two pinned pairs that use the element which will fail, and probes
+them every millisecond. It probes all other pinned pairs every 10 ms, and also pairs of idle hosts, whose flows are
+hashed. The result is a table, and ``failures.json`` with every single event; ``--json`` prints the JSON instead. The
+exit status is 1 when a job had to restart.
 """
 
 import shutil
@@ -40,9 +40,9 @@ from tests.support.wire.etcd import EtcdProcess, running_etcd
 
 @contextmanager
 def demo_fabric(prefix: str, out: Path) -> Iterator[tuple[LeafSpine, Path]]:
-    """Yield the topology and a temporary folder; the controllers' logs in the folder are copied to ``out`` at the end.
+    """Yield the demo's topology and a temporary folder. Afterwards, copy the controllers' logs to ``out``.
 
-    ``prefix``: prefix of the names of interfaces and namespaces, so that labs can run side by side."""
+    ``prefix``: beginning of the names of interfaces and namespaces, so that labs can run side by side."""
     out.mkdir(parents=True, exist_ok=True)
     mbps = RATE_BPS / 1e6
     with large_socket_buffers(), tempfile.TemporaryDirectory(prefix=f"signalbox-{prefix}-") as name:
@@ -55,28 +55,27 @@ def demo_fabric(prefix: str, out: Path) -> Iterator[tuple[LeafSpine, Path]]:
 
 
 CLOSE_S, WIDE_S = 0.001, 0.010
-"""Seconds between the probes of a selected pair, and of any other pair."""
+"""Seconds between two probes of a selected pair, and of any other pair."""
 QUIET_S = 3.0
-"""Seconds to measure after the network is in order again; a new plan moves flows back within this time."""
+"""Seconds of measurement after the network is in order again; by then a new plan has moved flows back."""
 POLL_S = 0.05
 SETTLE_TIMEOUT_S = 60.0
 RAW = "raw"
 ONE_CONTROLLER = ("controller", "cable without controller")
-"""Kinds of failure in which the only controller ends."""
+"""Kinds of failure that need a single controller, because it ends."""
 KINDS = ("cable", "spine", "leaf", *ONE_CONTROLLER)
 WITHOUT_ETCD, WITHOUT_LEADER = "cable without etcd", "cable without etcd and leader"
-"""Kinds of failure that need options: the state in etcd, and for the second one several members."""
+"""Kinds of failure that need the state in etcd; the second also needs several members."""
 
 ALL_KINDS = (*KINDS, WITHOUT_ETCD, WITHOUT_LEADER)
 
 
 @dataclass
 class Scene:
-    """Fabric with jobs and probes on it, and the events so far.
+    """Fabric with jobs and probes, and what has happened so far.
 
-    ``routes`` returns the paths of the pins that the switches have confirmed, as names of switches. ``etcd`` has the
-    state of the controller; None if a directory has it. ``away_s``: seconds for which etcd is away before a cable is
-    cut."""
+    ``etcd``: store of the controller's state; None if the state is in SQLite. ``away_s``: seconds that pass between
+    the end of etcd and the cut of a cable."""
 
     lab: Lab
     controller: ControllerProcess
@@ -89,7 +88,7 @@ class Scene:
     etcd: EtcdProcess | None = None
     away_s: float = 0.0
     members: Sequence[ControllerProcess] = ()
-    """Controllers that divide the switches, ``controller`` included."""
+    """Controllers that divide the switches, including ``controller``; empty with a single one."""
     events: list[Event] = field(default_factory=list)
 
     @property
@@ -105,12 +104,12 @@ class Scene:
         }
 
     def holders(self) -> dict[str, str]:
-        """Return each switch's master: the name of a member. Without members the result is empty."""
+        """Return the name of the member that is the master of each switch; empty with a single controller."""
         names = {member.target: member.folder.name for member in self.members}
         return {switch: names[target] for switch, target in masters(self.lab).items() if target in names}
 
     def is_divided(self) -> bool:
-        """Return whether every switch has a master, and every member is the master of some switch."""
+        """Return whether every switch has a master, and every member is the master of a switch."""
         holders = self.holders()
         return len(holders) == len(self.lab.switches) and len(set(holders.values())) == len(self.members)
 
@@ -122,7 +121,7 @@ class Scene:
         }
 
     def hashed(self) -> set[Pair]:
-        """Return pairs of hosts that no job uses, from one leaf to the next."""
+        """Return the pairs of idle hosts that are probed: each idle host and the next one, in a ring."""
         busy = {host.ip for job in self.training.jobs for host in job.hosts}
         idle = [host.ip for host in self.lab.hosts if host.ip not in busy]
         return set(zip(idle, (*idle[1:], *idle[:1]), strict=True)) if len(idle) > 1 else set()
@@ -145,7 +144,7 @@ class Scene:
     def phase(
         self, what: str, element: str, roles: Mapping[Pair, Role], act: Callable[[], object], until: Callable[[], bool]
     ) -> None:
-        """Call ``act``, wait for the condition ``until``, measure for ``quiet_s`` longer, and record the event."""
+        """Call ``act``, wait until ``until`` returns True, measure for another ``quiet_s``, and record the event."""
         drops = all_drops(self.lab)
         start = time.monotonic()
         act()
@@ -160,7 +159,7 @@ class Scene:
 
 
 def run_kind(scene: Scene, kind: str, turn: int) -> None:
-    """Cause one failure of a kind, and end it."""
+    """Cause a failure of a kind, and repair it."""
     {
         "cable": _cable,
         "spine": _spine,
@@ -191,7 +190,7 @@ def _spine(scene: Scene, turn: int) -> None:
 
 
 def _leaf(scene: Scene, turn: int) -> None:
-    """Delete a leaf, which cuts off its hosts; nothing can be pinned there until it is back."""
+    """Delete a leaf, and create it again. Its hosts are cut off, so their flows cannot be pinned meanwhile."""
     leaves = sorted({cable.a for cable in scene.lab.links if cable.b.startswith("spine")})
     leaf = leaves[turn % len(leaves)]
     routes = scene.routes()
@@ -220,9 +219,10 @@ def _controller(scene: Scene, turn: int) -> None:
 
 
 def _cable_without_controller(scene: Scene, turn: int) -> None:
-    """Cut a cable while the controller is killed, so that only the switches' own failover helps.
+    """Cut a cable while no controller runs, so that only the switches themselves can react.
 
-    Leaves whose packets reach their destination down through the cable are not informed of the cut."""
+    The leaf at the cable moves its packets to other spines. Other leaves do not learn of the cut, and continue to
+    send down through the cable."""
     scene.lab.reconnect_soon()  # also switches that were re-created
     (leaf, spine), up, down, roles = _pick_cable(scene, turn)
     name, left = f"{leaf}-{spine}", scene.links - 2
@@ -236,9 +236,9 @@ def _cable_without_controller(scene: Scene, turn: int) -> None:
 
 
 def _cable_without_etcd(scene: Scene, turn: int) -> None:
-    """Cut a cable while etcd is stopped, so that the controller can save nothing and has lost its claim of the state.
+    """Cut a cable while etcd is stopped: the controller cannot save anything, and has lost its claim of the state.
 
-    If several members divide the switches, two different members hold the ends of the cable."""
+    If several members divide the switches, the ends of the cable belong to two different members."""
     assert scene.etcd
     holders = scene.holders()
 
@@ -266,8 +266,8 @@ def _cable_without_etcd(scene: Scene, turn: int) -> None:
 def _cable_without_leader(scene: Scene, turn: int) -> None:
     """Cut a cable while etcd is stopped and the leader is dead.
 
-    A living member holds the leaf where the second pair begins. Leaves of the dead leader continue to send to the
-    spine."""
+    A living member controls the leaf from which the second pair sends. Leaves of the dead leader continue to send to
+    the spine."""
     assert scene.etcd
     holders = scene.holders()
     found = next(member for member in scene.client.list_members() if word_in(member, "role") == "leader")
@@ -313,10 +313,11 @@ def _pick_cable(
     fits: Callable[[str, str], bool] = lambda _leaf, _spine: True,
     begins_at: Callable[[str], bool] = lambda _leaf: True,
 ) -> tuple[tuple[str, str], Pair, Pair, dict[Pair, Role]]:
-    """Return a (leaf, spine) whose cable pinned flows use in both directions, two of their pairs, and all roles.
+    """Return a (leaf, spine), two pinned pairs that send up and down the cable between them, and all roles.
 
-    The first pair sends up through the cable. The second pair receives through it, so the leaf of its source does not
-    notice a cut. ``fits``: whether to use a cable. ``begins_at``: whether the second pair may begin at a leaf."""
+    The first pair sends up through the cable, so its leaf notices a cut. The second pair sends down through it, so
+    the leaf that it sends from does not. ``fits``: whether a cable may be selected. ``begins_at``: whether the
+    second pair may send from a leaf."""
     ups: dict[tuple[str, str], Pair] = {}
     downs: dict[tuple[str, str], Pair] = {}
     for pair, path in sorted(scene.routes().items()):
@@ -352,9 +353,9 @@ def scene_of(
     in_etcd: bool = False,
     members: int = 1,
 ) -> Iterator[Scene]:
-    """Run jobs that train on their pins, and probes. Only the jobs are announced.
+    """Run jobs that train on their pins, and probes, on the fabric ``topo``.
 
-    ``in_etcd``: save the state in an etcd with one member instead of a directory. ``members``: controllers; several
+    ``in_etcd``: whether the state is in an etcd instead of SQLite. ``members``: number of controllers; more than one
     need the state in etcd."""
     raw = folder / RAW
     raw.mkdir()
@@ -391,7 +392,7 @@ def _member_settings(folder: Path) -> Settings:
 
 
 def _member(first: ControllerProcess, number: int) -> ControllerProcess:
-    """Return a further member, which is not started. ``first``: the first member."""
+    """Return member ``number``, not started, with the settings of the first member and a folder of its own."""
     folder = first.folder / f"member{number}"
     folder.mkdir()
     own = _member_settings(folder)
@@ -409,7 +410,7 @@ def _divide(scene: Scene) -> None:
 
 
 def finish(scene: Scene) -> dict[str, Any]:
-    """End probes and training, and return the report. Raises ``DemoError`` when a rank did not end well."""
+    """End probes and training, and return the report. Raises ``DemoError`` when a rank did not end properly."""
     streams, overflows = scene.probing.finish()
     scene.training.stop()
     return build_report(scene.events, streams, overflows, read_rank_logs(scene.controller.folder / RAW))

@@ -1,4 +1,4 @@
-"""Figures of ``failures``: pure functions that make a table and JSON from events, probes and the trainers' logs."""
+"""Report of ``failures``: pure functions that make figures from events, probes and the trainers' logs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,11 @@ from mininet_topos.trainer.log import RankLog
 Role = Literal["close 1", "close 2", "uses it", "elsewhere", "hashed"]
 """Role of a pair in a failure.
 
-``close``: the pair uses the failed element and is probed every millisecond. For a cable, pair 1 sends up through it,
-and pair 2 receives through it. Pairs of other roles are probed every 10 ms."""
+- "close 1", "close 2": selected pairs that use the failed element, probed every millisecond. If it is a cable, pair 1
+  sends up through it, and pair 2 sends down through it.
+- "uses it": other pairs that use the element. "elsewhere": pinned pairs that do not. "hashed": pairs without a pin.
+  They are probed every 10 ms.
+"""
 
 ROLES: tuple[Role, ...] = ("close 1", "close 2", "uses it", "elsewhere", "hashed")
 COUNTS = ("sent", "lost", "duplicated", "overtaken")
@@ -22,10 +25,10 @@ COUNTS = ("sent", "lost", "duplicated", "overtaken")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Change of the network from ``start`` to ``done``.
+    """Change of the network, which was made from ``start`` to ``done``.
 
-    The controller has handled the change at ``dealt_with``, and the measurement lasts until ``end``. ``drops``: packets
-    that queues and buffers lost from ``start`` to ``end``."""
+    ``dealt_with``: time at which the controller had everything in order again. ``end``: end of the measurement.
+    ``drops``: packets that queues and buffers dropped from ``start`` to ``end``."""
 
     what: str
     element: str
@@ -40,7 +43,7 @@ class Event:
 def build_report(
     events: Sequence[Event], streams: Mapping[Pair, Stream], overflows: int, logs: Sequence[RankLog]
 ) -> dict[str, Any]:
-    """Return the content of ``failures.json``: every event with every pair, and the figures of the jobs."""
+    """Return the content of ``failures.json``: every event with all pairs, a summary, and the figures of the jobs."""
     described = [_event(event, streams, logs) for event in events]
     return {"summary": _summary(described), "jobs": _jobs(logs), "late_probes": overflows, "events": described}
 
@@ -77,7 +80,7 @@ def _event(event: Event, streams: Mapping[Pair, Stream], logs: Sequence[RankLog]
 
 
 def _figures(*outcomes: Outcome) -> dict[str, Any]:
-    """Return the figures of all outcomes together: sums of counts, and worst times."""
+    """Return the sums of the counts, and the longest times, of all outcomes."""
     return {
         **{name: sum(getattr(one, name) for one in outcomes) for name in COUNTS},
         "stopped_ms": round(max((one.stopped_s for one in outcomes), default=0.0) * 1e3, 1),
@@ -92,7 +95,7 @@ def _silence(logs: Iterable[RankLog], receivers: set[str], event: Event) -> floa
 
 
 def _summary(described: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each kind of event, in the order of their first occurrence."""
+    """Return a row for each kind of event, in the order in which they first occurred."""
     kinds = dict.fromkeys(event["what"] for event in described)
     rows = []
     for kind in kinds:
@@ -124,7 +127,7 @@ def _over(events: Sequence[Mapping[str, Any]], role: Role) -> dict[str, Any]:
 def _jobs(logs: Sequence[RankLog]) -> dict[str, Any]:
     """Return the figures of the jobs.
 
-    ``restarts``: ranks whose log shows that the job lost a connection, ended early or began again."""
+    ``restarts``: number of ranks with a log that has no end, or whose iterations are not numbered 0, 1, 2 and so on."""
     iterations = [[i.index for i in log.iterations] for log in logs]
     return {
         "ranks": len(logs),

@@ -1,14 +1,14 @@
-"""Faults made while jobs train: how soon and for how long API, metrics and a real Alertmanager report each.
+"""Benchmark ``faults``: how soon API, command line, metrics and alerts show a fault, and how soon they stop showing it.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks faults [--only FAULT,...] [--out DIR] [--json]
 
-The fabric is that of the demo with its three rings, and a fifth spine of a second Open vSwitch in namespaces. Each
+Three jobs train on the demo's fabric, which has a fifth spine in a second Open vSwitch (``second_vswitchd``). Each
 fault is made and repaired. Meanwhile the benchmark reads the API, ``signalbox status``, the metrics, and the
-notifications that Alertmanager sends to a receiver. Scrapes and evaluations are two seconds apart; the ``for:`` of each
-alert is as shipped. The result is a table, and ``faults.json``; ``--json`` prints the JSON instead.
+notifications of a real Alertmanager. Prometheus scrapes and evaluates every two seconds, with the alerts as shipped.
+The result is a table, and ``faults.json``; ``--json`` prints the JSON instead.
 
-The exit status is 1 when a fault was not reported by its name, was reported too late or for too long. It is also 1 when
-an expression of the dashboards, recording rules or alerts had no data; ``EMPTY`` has the exceptions.
+The exit status is 1 when a fault was not reported by its name, too late, or for too long. It is also 1 when an
+expression of the dashboards, recording rules or alerts never had data, except those in ``EMPTY``.
 """
 
 import shutil
@@ -71,11 +71,11 @@ EMPTY: Mapping[str, str] = {
     "alert SignalboxJobSlow": NO_FAULT,
     "alert SignalboxJobsNotServed": NO_FAULT,
 }
-"""Expressions that may be without data, and why."""
+"""Expressions that may have no data, and the reason."""
 
 
 def asked(job: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and expression of each query. ``job``: job that is selected in the dashboards."""
+    """Yield name and expression of each panel and rule. ``job``: job for which the dashboards are shown."""
     for dashboard, panel in panels():
         for target in panel["targets"]:
             yield f"panel {dashboard}: {panel['title']}, {target['refId']}", filled_in(target["expr"], job)
@@ -86,7 +86,7 @@ def asked(job: str) -> Iterator[tuple[str, str]]:
 
 
 def had_data(prometheus: Prometheus, seconds: float, job: str) -> dict[str, bool]:
-    """Return by name whether each expression had data within the last ``seconds``."""
+    """Return, by name, whether each panel and rule had data at any time in the last ``seconds``."""
     return {
         name: bool(prometheus.query(f"last_over_time(({expression})[{round(seconds)}s:{STEP}])"))
         for name, expression in asked(job)
@@ -97,7 +97,7 @@ INTERVAL = "2s"
 STATE_SIZE = "2m"
 ORDER_S = 60.0
 STALL_S = 900.0
-"""Seconds that ranks wait for data: enough for the duration of a fault and TCP's retransmission after it."""
+"""Seconds that a rank waits for data. They cover a fault and TCP's retransmission after it."""
 ROUNDS: tuple[tuple[str, ...], ...] = (
     ("disk",),
     ("hostile", "twin", "foreign", "unknown_host", "differs", "full_table"),
@@ -106,7 +106,7 @@ ROUNDS: tuple[tuple[str, ...], ...] = (
     ("no_path",),
     ("leaf",),
 )
-"""Rounds of faults; all faults of a round exist at the same time, and no two of them raise the same alert."""
+"""Rounds of faults. The faults of a round overlap, so no two of them may raise the same alert."""
 FAULTS = tuple(name for of_round in ROUNDS for name in of_round)
 
 console = Console(stderr=True)
@@ -118,7 +118,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def scene(folder: Path) -> Iterator[Operator]:
-    """Run jobs that train, and everything that observes the controller."""
+    """Run the fabric, jobs that train, and everything that observes the controller."""
     mbps = RATE_BPS / 1e6
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="fa")
     metrics = reserve_port()
@@ -159,7 +159,9 @@ def all_well(operator: Operator, links: int) -> bool:
 
 @dataclass
 class Made:
-    """Fault, and the monotonic seconds at which it was made, an alarm named it, and the API stopped showing it."""
+    """Fault that was made. Times are monotonic seconds.
+
+    ``since``: it was made. ``named_at``: the controller raised its alarm. ``gone_at``: the API stopped showing it."""
 
     fault: Fault
     seen: Seen
@@ -169,9 +171,9 @@ class Made:
 
 
 def round_of(operator: Operator, faults: Sequence[Fault]) -> list[Made]:
-    """Make all faults one after the other, wait for their alerts, repair all, and wait for the end of the alerts.
+    """Make all faults of a round, wait for their alerts, repair them, and wait until the alerts are resolved.
 
-    This function does not wait for the end of alerts that look back for minutes."""
+    Alerts whose expressions look back for minutes are not waited for."""
     made = []
     for fault in faults:
         say(f"{fault.name}: made")
@@ -193,7 +195,7 @@ def round_of(operator: Operator, faults: Sequence[Fault]) -> list[Made]:
 
 
 def measured(operator: Operator, names: Sequence[str], links: int) -> Any:
-    """Make all faults, and return the content of ``faults.json``."""
+    """Make and repair all faults, and return the content of ``faults.json``."""
     began = time.monotonic()
     made: list[Made] = []
     for of_round in ROUNDS:
@@ -214,20 +216,21 @@ def measured(operator: Operator, names: Sequence[str], links: int) -> Any:
 
 
 def other_alerts(operator: Operator, names: Sequence[str]) -> list[str]:
-    """Return the alerts that fired and belong to no fault."""
+    """Return the names of alerts that fired and belong to none of the faults."""
     expected = {alert.name for name in names for alert in getattr(operator.site, name)().alerts}
     fired = {episode.labels["alertname"] for episode in operator.alerts.episodes if episode.firing}
     return sorted(fired - expected)
 
 
 def count_failed_scrapes(prometheus: Prometheus, seconds: float) -> int:
-    """Return the number of failed scrapes. A failed scrape makes all series stale and restarts the alerts' ``for:``."""
+    """Return the number of failed scrapes.
+
+    After one, all series are stale, and the ``for:`` of each alert begins again."""
     (total,) = prometheus.query(f'sum_over_time((1 - up{{job="signalbox"}})[{round(seconds)}s:{INTERVAL}])')
     return int(float(total["value"][1]))
 
 
 def failed(found: Mapping[str, Any]) -> bool:
-    """Return whether one of the failures in the module's docstring occurred."""
     return any(row["findings"] for row in found["faults"]) or bool(found["without_data"])
 
 

@@ -1,4 +1,4 @@
-"""Faults of ``benchmarks faults``: functions that make and repair each, and the alarms and alerts that must follow."""
+"""Faults of ``benchmarks faults``: how each is made and repaired, and the alarms and alerts that must follow."""
 
 import socket
 import subprocess
@@ -27,7 +27,7 @@ from signalbox.words import AlarmKind
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """Mount a file system of ``size``, such as ``128k``, at ``folder``/``state`` while the block runs."""
+    """Mount a file system of ``size`` (such as ``128k``) at ``folder``/``state`` while the block runs."""
     state = folder / "state"
     state.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(state)], check=True)
@@ -38,18 +38,18 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 
 def fill(file: Path) -> None:
-    """Write to ``file`` until its file system is full, so that not even one job's state can be saved."""
+    """Fill up the file system of ``file``, so that not even the state of one job can be saved."""
     with suppress(OSError), file.open("wb", buffering=0) as filler:
         while True:
             filler.write(bytes(512))
 
 
 OUT_OF_SYNC_S = 60.0
-"""Seconds that a switch must be out of sync before the condition of ``SignalboxSwitchOutOfSync`` holds."""
+"""Seconds for which a switch must be out of sync until ``SignalboxSwitchOutOfSync`` takes notice."""
 LIMITS_READ_S = 4.0
-"""Seconds until the controller reads a switch's table limits after the switch refused a rule for lack of room."""
+"""Seconds until the controller reads the table limits of a switch that has refused a rule for lack of room."""
 LEARNING = f"cookie={learning_cookie(0) >> 40:#x}"
-"""Beginning of the cookies of rules that count traffic which no job has announced."""
+"""Beginning of the cookie of each rule that counts traffic that no job has announced."""
 UNKNOWN_HOST = "10.0.1.99"
 GARBAGE = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 HOSTILE_EVERY_S = 0.5
@@ -59,7 +59,7 @@ PAIR_ELEMENTS = 40_000
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Alarm that must be raised. ``says``: text that its sentence must contain."""
+    """Alarm that must be raised. ``says``: part of its text."""
 
     kind: AlarmKind
     subject: str
@@ -68,7 +68,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Metric series, by the beginning of its name and labels, whose value must be from ``low`` to ``high``."""
+    """Metric series that must have a value from ``low`` to ``high``. ``begin``: beginning of its name with labels."""
 
     begin: str
     low: float
@@ -77,10 +77,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Alert of Prometheus.
+    """Alert that must fire.
 
-    ``after_s``: seconds from the alarm until the alert's condition can hold. ``holds_s``: seconds for which its
-    expression looks back."""
+    ``after_s``: seconds after the alarm until the alert's expression can be true. ``holds_s``: seconds for which the
+    expression looks back, and may stay true after the repair."""
 
     name: str
     labels: Mapping[str, str]
@@ -92,22 +92,22 @@ class Alert:
 class Fault:
     name: str
     within_s: float
-    """Seconds within which the controller should know of the fault."""
+    """Seconds in which the controller must raise its alarm."""
     make: Callable[[], object]
     repair: Callable[[], object]
     alarms: tuple[Named, ...]
     series: tuple[Series, ...]
     own_alerts: tuple[Alert, ...]
     also: frozenset[AlarmKind] = frozenset()
-    """Kinds of alarms that the fault may also raise."""
+    """Kinds of other alarms that the fault may raise."""
     tidy: Callable[[], object] = lambda: None
-    """Function that cleans up after the repair."""
+    """Function that is called after the repair, to clean up."""
     lasts_s: float = 0.0
-    """Seconds for which the alarm may stay after the repair, for example until the controller's next check."""
+    """Seconds for which the alarm may stay after the repair, for example until the next check."""
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
-        """Own alerts, and the general alert for each kind of alarm without an alert of its own."""
+        """All alerts that must fire: its own, and a general alert for each kind of alarm that has none."""
         kinds = dict.fromkeys(named.kind for named in self.alarms if named.kind not in kinds_with_an_alert())
         return (*self.own_alerts, *(of_kind(kind) for kind in kinds))
 
@@ -119,9 +119,9 @@ def of_kind(kind: AlarmKind) -> Alert:
 
 @dataclass
 class Site:
-    """Lab in which faults are made.
+    """Lab in which the faults are made.
 
-    ``relay``: relay between leaf2 and the controller. ``state``: file system of the controller's state."""
+    ``relay``: relay between leaf2 and the controller. ``state``: folder of the controller's state, on a small disk."""
 
     lab: Lab
     controller: ControllerProcess
@@ -166,7 +166,7 @@ class Site:
         )
 
     def _cable(self, leaf: str, spine: str) -> tuple[str, str, str]:
-        """Return the names of the switches and of the cable."""
+        """Return the names of both switches, and that of the cable between them in alarms."""
         port = next(cable.a_port for cable in self.lab.links if (cable.a, cable.b) == (leaf, spine))
         a, b = self.lab.bridge(leaf), self.lab.bridge(spine)
         return a, b, f"{a}:{port}>{b}"
@@ -196,7 +196,7 @@ class Site:
         )
 
     def frozen(self) -> Fault:
-        """Freeze the second vswitchd: after five seconds its cables pass no probe, and it answers no echo request."""
+        """Freeze the second Open vSwitch: its cables pass no probes, and it does not answer echo requests."""
         name = self.second.name
         return Fault(
             "second vswitchd frozen",
@@ -210,7 +210,7 @@ class Site:
         )
 
     def no_path(self) -> Fault:
-        """Cut all cables from a leaf to spines."""
+        """Cut all cables between a leaf and the spines."""
         spines = [cable.b for cable in self.lab.links if cable.a == "leaf3" and cable.b.startswith("spine")]
 
         def each(act: Callable[[str, str], None]) -> None:
@@ -247,7 +247,7 @@ class Site:
         )
 
     def foreign(self) -> Fault:
-        """Add a foreign rule. Pins are also deleted, by hand, and must be restored."""
+        """Add a foreign rule, and delete pins as if by hand; the controller must restore the pins."""
         name = self.lab.bridge("leaf3")
         theirs = "table=1,priority=5,udp,tp_dst=9"
 
@@ -299,7 +299,7 @@ class Site:
     # ---- others
 
     def hostile(self) -> Fault:
-        """Connect to the port for switches again and again, and speak HTTP."""
+        """Connect to the OpenFlow port again and again, and send HTTP."""
 
         def attack() -> None:
             while not self._hostile.wait(HOSTILE_EVERY_S):
@@ -320,7 +320,7 @@ class Site:
         )
 
     def twin(self) -> Fault:
-        """Add a second switch with the dpid of leaf1; if the repair does not remove it, the lab does."""
+        """Add a second switch with the dpid of leaf1. If the repair does not remove it, the end of the lab does."""
         name, leaf = f"{self.lab.topo.prefix}twin", self.lab.bridge("leaf1")
         dpid = next(switch.dpid for switch in self.lab.switches if switch.name == "leaf1")
         made = ["datapath_type=netdev", "protocols=OpenFlow13", "fail_mode=secure"]
@@ -362,7 +362,7 @@ class Site:
     # ---- jobs
 
     def unknown_host(self) -> Fault:
-        """Announce a job with an unknown host; the fault is repaired when the address answers."""
+        """Announce a job with a host that does not exist. The repair gives its address to a host."""
         device = ("dev", self.lab.topo.interface("h1_4", 0))
 
         def address(act: str) -> None:
@@ -385,7 +385,7 @@ class Site:
         )
 
     def differs(self) -> Fault:
-        """Let two ranks train without a controller, and announce them in reverse order."""
+        """Announce two ranks, which train without a controller, in reverse order."""
         ips = [self.ip("h1_4"), self.ip("h2_4")]
 
         def tidy() -> None:
@@ -419,5 +419,5 @@ class Site:
 
 
 def pipeline(job: str, ips: list[str]) -> JobSpec:
-    """Return a job whose first host sends to the second."""
+    """Return a job whose first host sends to its second."""
     return announcement(job, ips, Algorithm.PIPELINE_SEND, 4 * PAIR_ELEMENTS, 3600)

@@ -1,7 +1,7 @@
-"""Operator's view of a fault: in the API, on the command line, in the metrics, and as alerts.
+"""Operator's view of a fault: seconds until API, command line, metrics and alerts show it, and until it is gone.
 
-The input is a fault, a running controller, Prometheus and the receiver of an Alertmanager. The results are the seconds
-until each of the four shows the fault by its name, and until it stops showing the fault.
+``Operator`` makes a fault, watches a running controller, Prometheus and the receiver of an Alertmanager, repairs the
+fault, and watches again.
 """
 
 import re
@@ -21,41 +21,41 @@ from signalbox.mapping import word_in
 from signalbox.words import AlarmKind
 
 NAMED_S = 5.0
-"""Seconds within which the API, the command line and the metrics must show an alarm of the controller."""
+"""Seconds after the controller's alarm by which API, command line and metrics must show the fault."""
 GONE_S = 15.0
-"""Seconds within which a repaired fault must be gone: a cable may be held down, and a host must be found again."""
+"""Seconds after the repair by which a fault must be gone: cables are held down, and hosts must be found again."""
 ALERT_SLACK_S = 12.0
-"""Seconds for two scrapes, two evaluations and Alertmanager's waits, on a busy machine."""
+"""Seconds that an alert may take for two scrapes, two evaluations and Alertmanager's waits, on a busy machine."""
 PATIENCE_S = 30.0
-"""Seconds after the limit for which a late event is awaited, in order to report it."""
+"""Seconds after a limit for which the benchmark still waits, to report how late an event is."""
 POLL_S = 0.1
 
 
 @dataclass
 class Seen:
-    """Times of one fault in seconds; None for an event that did not happen in time."""
+    """Seconds until a fault was shown, and until it was gone; None for an event that did not happen in time."""
 
     fault: str
     named: list[str]
     detected: float | None = None
-    """Seconds from the fault until the controller's alarm."""
+    """Seconds from the fault until the controller raised its alarm."""
     api: float | None = None
-    """Seconds from the alarm until the API showed the fault; likewise ``cli`` and ``metrics``."""
+    """Seconds from this alarm until the API showed the fault; ``cli`` and ``metrics`` likewise."""
     cli: float | None = None
     metrics: float | None = None
     gone_api: float | None = None
-    """Seconds from the repair until the API stopped showing the fault; likewise ``gone_cli`` and ``gone_metrics``."""
+    """Seconds from the repair until the API stopped showing the fault; ``gone_cli`` and ``gone_metrics`` likewise."""
     gone_cli: float | None = None
     gone_metrics: float | None = None
     alerts: list[dict[str, Any]] = field(default_factory=list)
-    """Alerts with their name, labels and times."""
+    """Alerts of the fault, with labels and times."""
     findings: list[str] = field(default_factory=list)
-    """Sentences about missing, late and unexpected reports of the fault."""
+    """Sentences about reports of the fault that were missing, late or unexpected."""
 
 
 @dataclass
 class Episode:
-    """Life of an alert, from pending to resolved, in monotonic seconds."""
+    """Occurrence of an alert. Times are monotonic seconds."""
 
     labels: Mapping[str, str]
     pending: float
@@ -64,7 +64,7 @@ class Episode:
 
 
 class AlertLog:
-    """Log of the alerts in Prometheus, filled by ``follow``. ``episodes``: all alerts so far."""
+    """Record of all alerts in Prometheus, which ``follow`` keeps up to date."""
 
     def __init__(self, prometheus: Prometheus) -> None:
         self.episodes: list[Episode] = []
@@ -77,7 +77,7 @@ class AlertLog:
                 self.take(self.prometheus.alerts(), time.monotonic())
 
     def take(self, alerts: Sequence[Mapping[str, Any]], now: float) -> None:
-        """Record the alerts that are pending or firing at the time ``now``; all others have ended."""
+        """Record the alerts that are pending or firing at the time ``now``. All others that were have ended."""
         there = {tuple(sorted(alert["labels"].items())): alert["state"] for alert in alerts}
         for key, state in there.items():
             if key not in self._open:
@@ -90,7 +90,7 @@ class AlertLog:
 
 
 class Operator:
-    """Operator who makes and repairs faults, and watches the controller's reports of them."""
+    """Operator who makes and repairs faults, and watches where they are shown."""
 
     def __init__(self, site: Site, metrics: str, alerts: AlertLog, notifications: Sequence[Notification]) -> None:
         self.site = site
@@ -120,7 +120,7 @@ class Operator:
     def in_cli(self, fault: Fault) -> bool:
         """Return whether the command line shows the fault.
 
-        The command takes a second of CPU time, so it is run only when the API shows the fault."""
+        The command takes a second of CPU time, so it is run only when the API shows the fault already."""
         lines = self.status() if self.in_api(fault) else []
         return all(any(f" {named.kind}" in line and named.says in line for line in lines) for named in fault.alarms)
 
@@ -138,7 +138,7 @@ class Operator:
         return all(_alarms(text, named.kind) for named in fault.alarms) and all(holds(text, s) for s in fault.series)
 
     def not_in_metrics(self, fault: Fault) -> bool:
-        """Return whether the fault's alarms are gone and its series, except totals, no longer show the fault."""
+        """Return whether the fault's alarms and series are gone. Totals are ignored, because they never decrease."""
         text = self.scrape()
         lasting = [series for series in fault.series if "_total" not in series.begin]
         return not any(_alarms(text, n.kind) for n in fault.alarms) and not any(holds(text, s) for s in lasting)
@@ -177,7 +177,7 @@ class Operator:
         return seen
 
     def repair(self, fault: Fault, seen: Seen) -> float:
-        """Repair a fault, and return the monotonic time at which the API no longer showed it."""
+        """Repair a fault, and return the monotonic time at which the API had stopped showing it."""
         fault.repair()
         began = time.monotonic()
         gone = first_times(
@@ -206,7 +206,9 @@ class Operator:
     # ---- alerts
 
     def await_firing(self, fault: Fault, seen: Seen, since: float, named_at: float) -> None:
-        """Wait until the fault's alerts fire. The fault was made at ``since`` and named by the API at ``named_at``."""
+        """Wait until the fault's alerts fire, and record their times.
+
+        The fault was made at the monotonic time ``since``, and the controller raised its alarm at ``named_at``."""
         for alert in fault.alerts:
             for_s = self._for_s[alert.name]
             limit_s = for_s + alert.after_s + ALERT_SLACK_S
@@ -231,9 +233,9 @@ class Operator:
                 seen.findings.append(f"{alert.name}: fired before its time")
 
     def await_resolved(self, fault: Fault, seen: Seen, since: float, gone_at: float, lasting: bool) -> None:
-        """Wait until the fault's alerts are resolved.
+        """Wait until the fault's alerts are resolved, and record their times.
 
-        ``lasting``: wait only for alerts that look back for minutes; otherwise only for all other alerts."""
+        ``lasting``: whether to wait for the alerts that look back for minutes (``holds_s``), or for all others."""
         for alert, row in zip(fault.alerts, seen.alerts, strict=True):
             if "told" not in row or bool(alert.holds_s) is not lasting:
                 continue
@@ -246,7 +248,7 @@ class Operator:
                 seen.findings.append(f"{alert.name}: resolved {how}")
 
     def _fired(self, alert: Alert, since: float) -> bool:
-        """Return whether the alert fired in Prometheus and the receiver was notified, in either order."""
+        """Return whether the alert has fired in Prometheus, and the receiver was notified, in either order."""
         episode = self._episode(alert, since)
         return bool(episode and episode.firing) and self._notified_at(alert, "firing", since) is not None
 
@@ -264,7 +266,7 @@ def _is(alert: Alert, labels: Mapping[str, str]) -> bool:
 
 
 def first_times(limit: float, *conditions: Callable[[], bool]) -> list[float | None]:
-    """Check conditions concurrently; return the time at which each first held, None if not before ``limit``."""
+    """Check all conditions at once, and return when each first held; None if it did not before ``limit``."""
     interrupted = threading.Event()
 
     def until(condition: Callable[[], bool]) -> float | None:
@@ -285,12 +287,12 @@ def _alarms(exposition: str, kind: AlarmKind) -> bool:
 
 
 def holds(exposition: str, series: Series) -> bool:
-    """Return whether the metrics have ``series`` with a value in its range."""
+    """Return whether the metrics contain the series with a value in its range."""
     found = re.findall(rf"^{re.escape(series.begin)}[^ ]* (\S+)$", exposition, re.MULTILINE)
     return any(series.low <= float(value) <= series.high for value in found)
 
 
 def _seconds(duration: str) -> float:
-    """Return the seconds of a duration of Prometheus, such as ``1m30s``."""
+    """Return the seconds in a duration of Prometheus, such as ``1m30s``."""
     units = {"s": 1, "m": 60, "h": 3600}
     return float(sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([smh])", duration)))
