@@ -1,11 +1,13 @@
-"""Many short jobs and lease renewals on a controller with a usual configuration: memory and files must stay bounded.
+"""Benchmark ``long-run``: memory and files of a controller that many short jobs use, which must stay bounded.
 
     .venv/bin/python -m benchmarks long-run [--cycles 50000] [--renewals 1000000] [--calls-per-s N] [--folder DIR]
 
-The real controller has a state directory, TLS, a tokens file and the default limits. Four clients register a job,
-update it, renew its lease and end it, again and again. A run can be made in parts: with ``--folder`` a part continues
-with the state of the part before. The exit status is 1 when the memory at the end is more than 10 % above the memory
-after a fifth of the cycles. By then the controller remembers 10,000 ended jobs and 10,000 lease tokens, its maximum.
+The real controller has a state directory, TLS, a tokens file and the default limits. In a cycle a client registers a
+job, updates it, renews its lease and ends it; four clients do so at the same time. With ``--folder`` a run continues
+with the state of the run before, so that a long one can be made in parts.
+
+The exit status is 1 when the memory has grown by more than 10 % since a fifth of the cycles was done. By then the
+controller remembers as much as it may: 10,000 ended jobs and 10,000 lease tokens.
 """
 
 import subprocess
@@ -34,10 +36,10 @@ from signalbox.jobs.spec import Algorithm, JobSpec
 RESULTS = Path("out/bench/long_run.json")
 CLIENTS = 4
 PARTS = 10
-"""Number of samples after the first, spread evenly over the cycles."""
+"""Number of samples after the first one, at even distances of cycles."""
 MEMORY = 1.1
 FILLED = PARTS // 5
-"""Index of the sample with which the last sample is compared."""
+"""Index of the sample with which the last one is compared."""
 RANKS = 8
 LEASE_S = 60.0
 POLL_S = 0.2
@@ -47,7 +49,7 @@ _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Sample of the controller's resources. Sizes of files are in KiB, 0 for a missing file."""
+    """Resources of the controller at one time. Sizes of files are in KiB, and 0 if there is no file."""
 
     cycles: int
     renewals: int
@@ -64,9 +66,9 @@ class Sample:
 
 
 class Load:
-    """Load of all clients together, limited to ``calls_per_s`` calls a second.
+    """Calls of all clients together, at most ``calls_per_s`` a second.
 
-    ``stopping``: once it is set, each client ends after its current call."""
+    ``stopping``: each client ends after its current cycle once this is set."""
 
     def __init__(self, cycles: int, renewals: int, calls_per_s: float) -> None:
         self.cycles = self.renewals = 0
@@ -78,7 +80,7 @@ class Load:
         self._begun = 0
 
     def run(self, address: str, credentials: Credentials, client_number: int) -> None:
-        """Run the cycles of one client. Raises ``SignalboxError``."""
+        """Run cycles as client ``client_number`` until all are done. Raises ``SignalboxError``."""
         with Client(address, credentials=credentials) as client:
             while (cycle := self._next()) is not None:
                 job_id = f"job-{client_number}-{cycle}"
@@ -116,7 +118,7 @@ def _job(job_id: str, client_number: int, size: int) -> JobSpec:
 
 
 def _secured(folder: Path) -> Credentials:
-    """Return a client's credentials; make the CA, the controller's certificate and the token if they are missing."""
+    """Return a client's credentials, after creating CA, certificate and token if they do not exist yet."""
     authority, token = folder / "ca.pem", folder / "trainers.token"
     if not token.exists():
         own = ("-subj", "/CN=authority", "-keyout", folder / "ca.key", "-out", authority)
@@ -145,9 +147,9 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 
 
 def measured(folder: Path, load: Load, cycles: int) -> list[Sample]:
-    """Return a sample before the load, and one after each tenth of it.
+    """Return a sample from before the cycles, and one after each tenth of them.
 
-    Raises ``SignalboxError``, for example when jobs are left at the end."""
+    Raises ``SignalboxError``, for example when an ended job is still registered."""
     credentials = _secured(folder)
     address = f"127.0.0.1:{reserve_port()}"
     controller = ControllerProcess(folder)

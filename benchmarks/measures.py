@@ -1,4 +1,4 @@
-"""Functions that several benchmarks share: percentiles, resources of processes, threads, options, and results."""
+"""Functions for several benchmarks: percentiles, resources of processes, threads, options, and output."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MOST_COLUMNS = 14
 NOTHING = "–"
 
 Row = Mapping[str, Any]
-"""Values of a line of a table, by column."""
+"""Row of a table: values by name of the column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Percentiles by nearest rank, so that each is a measured value."""
+    """Percentiles of measured values. Each is one of the values (nearest rank)."""
 
     p50: float
     p99: float
@@ -38,7 +38,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Collection[float]) -> Spread | None:
-        """Return the percentiles of the values, or None without values."""
+        """Return the percentiles of the values; None if there are no values."""
         ordered = sorted(values)
         if not ordered:
             return None
@@ -49,9 +49,9 @@ class Spread:
 
 
 class Usage(NamedTuple):
-    """Resources of processes.
+    """Resources that processes use.
 
-    ``rss_bytes``: resident memory now. ``peak_bytes``: sum of the peak of each process. ``cpu_s``: CPU time so far."""
+    ``rss_bytes``: resident memory now. ``peak_bytes``: sum of the processes' peaks. ``cpu_s``: CPU seconds so far."""
 
     rss_bytes: int = 0
     peak_bytes: int = 0
@@ -60,15 +60,16 @@ class Usage(NamedTuple):
 
 
 def usage(process: subprocess.Popen[bytes] | subprocess.Popen[str] | None) -> Usage:
-    """Return the resources of a process and its descendants (proc(5)); zero without a process."""
+    """Return the resources of a process and its descendants (proc(5)); all 0 without a process."""
     found = [_usage(pid) for pid in _tree(process.pid)] if process else []
     return Usage(*(sum(column) for column in zip(*found, strict=True))) if found else Usage()
 
 
 def usage_by_part(main: int) -> dict[str, Usage]:
-    """Return the resources of a controller's processes: of its ``loop`` with the API, ``southbound`` and ``workers``.
+    """Return the resources of a controller by part: ``loop`` (with the API), ``southbound`` and ``workers``.
 
-    ``main``: id of the controller's process. It starts its workers with a higher niceness (``controller.child``)."""
+    ``main``: process id of the controller, which runs the loop. Of its children, the workers are those with a higher
+    niceness (``controller.child``)."""
     found = {"loop": _usage(main), "southbound": Usage(), "workers": Usage()}
     for pid in list(_tree(main))[1:]:
         with suppress(OSError):
@@ -110,7 +111,7 @@ def _tree(pid: int) -> Iterator[int]:
 
 @contextmanager
 def background(*bodies: Callable[[threading.Event], object]) -> Iterator[None]:
-    """Run each body in its own thread while the block runs; each gets an event that is set when it must stop."""
+    """Run each body in a thread of its own while the block runs. A body gets an event that is set when it must end."""
     stopping = threading.Event()
     threads = [threading.Thread(target=body, args=(stopping,)) for body in bodies]
     for thread in threads:
@@ -124,7 +125,7 @@ def background(*bodies: Callable[[threading.Event], object]) -> Iterator[None]:
 
 
 def chosen(option: str, text: str, known: Collection[str]) -> list[str]:
-    """Return the names in the text of an option. Raises ``typer.BadParameter`` for an unknown name."""
+    """Return the comma-separated names in ``text``. Raises ``typer.BadParameter`` for one that is not ``known``."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in known:
@@ -136,9 +137,9 @@ def chosen(option: str, text: str, known: Collection[str]) -> list[str]:
 
 
 def report(data: object, file: Path | None, as_json: bool, tables: Mapping[str, Sequence[Row]], *lines: str) -> None:
-    """Write ``data`` to the file, if there is one. Print ``data`` as JSON, or else the tables by title and the lines.
+    """Write ``data`` to the file, if any, and print either ``data`` as JSON or the tables and the lines.
 
-    Raises ``OSError``."""
+    ``tables``: rows by title. Raises ``OSError``."""
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(data, indent=2) + "\n")
@@ -148,7 +149,7 @@ def report(data: object, file: Path | None, as_json: bool, tables: Mapping[str, 
 
 
 def table_of(title: str, rows: Sequence[Row]) -> Table:
-    """Return a table of the ``flat`` rows, one line per row; with many columns, rows and columns are exchanged."""
+    """Return a table with a line for each row. If it had many columns, rows and columns are exchanged."""
     lines = [flat(row) for row in rows]
     names = list(dict.fromkeys(name for line in lines for name in line))
     texts = [[name.replace("_", " ") for name in names]]
@@ -165,12 +166,12 @@ def table_of(title: str, rows: Sequence[Row]) -> Table:
 
 
 def figures_of(row: Row) -> list[Row]:
-    """Return one row with a name and a measured value for each entry of ``flat(row)``."""
+    """Return a row for each value in a row of figures, with the columns "figure" and "measured"."""
     return [{"figure": name, "measured": value} for name, value in flat(row).items()]
 
 
 def flat(row: Row) -> dict[str, Any]:
-    """Return the row with each nested mapping replaced by its entries. Lists of mappings are left out."""
+    """Return the row with nested mappings replaced by their entries, as "NAME PART". Lists of mappings are left out."""
     found: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
@@ -181,7 +182,7 @@ def flat(row: Row) -> dict[str, Any]:
 
 
 def text_of(value: object) -> str:
-    """Return a value of a table as text; floats have four significant digits."""
+    """Return a value as text for a table; floats get four significant digits."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: NOTHING}[value]
     if isinstance(value, float):

@@ -1,8 +1,7 @@
-"""Real Prometheus and Alertmanager with the configuration of ``deploy``, for benchmarks and tests.
+"""Prometheus and Alertmanager as they are deployed, for benchmarks and tests that query metrics and wait for alerts.
 
-The input is the address of the metrics and the interval of scrapes. The results are answers to queries, the alerts of
-Prometheus, and Alertmanager's notifications to a receiver. Both programs end with the ``with`` block, or with the
-thread that started them.
+Both are real programs with the configuration in ``deploy``. They end with the ``with`` block, or with the thread that
+started them.
 """
 
 import json
@@ -29,16 +28,15 @@ from signalbox.errors import SignalboxError
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 DASHBOARDS = DEPLOY / "grafana" / "dashboards"
 RANGE = "5m"
-"""Time range that replaces ``$__range`` in the queries of dashboards."""
+"""Time range that is filled in for ``$__range`` in queries of dashboards."""
 ALERTMANAGER = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
 START_S = 60.0
 STOP_S = 20.0
 WAITS = {"group_wait: 10s": "group_wait: 1s", "group_interval: 1m": "group_interval: 1s"}
-"""Waits in the example configuration of Alertmanager, and the shorter waits that replace them."""
+"""Waits in the example configuration of Alertmanager, each with the shorter one that replaces it."""
 
 
 def get(url: str) -> str:
-    """Return the text at a URL. Raises ``OSError``."""
     with urllib.request.urlopen(url, timeout=10) as answer:
         text: str = answer.read().decode()
         return text
@@ -64,17 +62,17 @@ def running(log: Path, *argv: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Prometheus:
-    """Running Prometheus. ``address``: address of its API."""
+    """Client of a running Prometheus. ``address``: address of its API."""
 
     address: str
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the current series, each with ``metric`` and ``value``. Raises ``OSError``."""
+        """Return the series that an expression has now, each with ``metric`` and ``value``. Raises ``OSError``."""
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
         return found
 
     def until_it_answers(self, expression: str) -> list[dict[str, Any]]:
-        """Return the first answer that is not empty. Raises ``LabError``."""
+        """Return the first series that an expression has. Raises ``LabError`` if it has none within ``START_S``."""
         result: list[dict[str, Any]] = []
 
         def answers() -> bool:
@@ -98,11 +96,11 @@ class Prometheus:
 
 @contextmanager
 def prometheus(folder: Path, target: str, interval: str, alertmanager: str | None = None) -> Iterator[Prometheus]:
-    """Run Prometheus with the configuration and the rules of ``deploy``.
+    """Run Prometheus with the configuration and the rules of ``deploy`` while the block runs.
 
-    - ``target``: address that is scraped.
-    - ``interval``: time between scrapes and between evaluations.
-    - ``alertmanager``: address of an Alertmanager."""
+    - ``target``: address of the metrics to scrape.
+    - ``interval``: time between two scrapes, and between two evaluations of rules.
+    - ``alertmanager``: address of an Alertmanager to notify."""
     deployed = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
     assert '"127.0.0.1:9464"' in deployed
     config = yaml.safe_load(deployed.replace("127.0.0.1:9464", target).replace("5s", interval))
@@ -123,7 +121,7 @@ def prometheus(folder: Path, target: str, interval: str, alertmanager: str | Non
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Notification of an alert that a receiver got. ``at``: monotonic seconds. ``status``: firing or resolved."""
+    """Notification about one alert. ``at``: monotonic seconds. ``status``: firing or resolved."""
 
     at: float
     receiver: str
@@ -137,7 +135,7 @@ class Notification:
 
 @contextmanager
 def receiver() -> Iterator[tuple[str, Sequence[Notification]]]:
-    """Run a receiver of notifications; yield its address, and the list to which it adds the notifications."""
+    """Run a receiver of notifications. Yields its address, and the list to which it appends what it receives."""
     seen: list[Notification] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -164,9 +162,9 @@ def receiver() -> Iterator[tuple[str, Sequence[Notification]]]:
 
 @contextmanager
 def alertmanager(folder: Path, receivers: str) -> Iterator[str]:
-    """Run an Alertmanager with the example of ``deploy`` and shorter waits; yield its address.
+    """Run an Alertmanager with the example of ``deploy`` and shorter waits, and yield its address.
 
-    ``receivers``: address of the receivers."""
+    ``receivers``: address that it notifies."""
     text = (DEPLOY / "alertmanager" / "alertmanager.yml").read_text().replace("127.0.0.1:9095", receivers)
     for slow, quick in WAITS.items():
         assert slow in text
@@ -184,18 +182,18 @@ def alertmanager(folder: Path, receivers: str) -> Iterator[str]:
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
-    """Return the generated Grafana dashboards as parsed JSON, by file name without suffix."""
+    """Return the generated Grafana dashboards, by file name without suffix."""
     return {file.stem: json.loads(file.read_text()) for file in sorted(DASHBOARDS.glob("*.json"))}
 
 
 def panels() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each panel that is not a row, with its dashboard's name."""
+    """Yield (dashboard, panel) for each panel that is not a row of panels."""
     for name, dashboard in dashboards().items():
         yield from ((name, panel) for panel in dashboard["panels"] if panel["type"] != "row")
 
 
 def filled_in(expression: str, job: str) -> str:
-    """Replace the variables of a dashboard's expression: select all fabrics, all controllers, and ``job``."""
+    """Return the expression of a dashboard, filled in for one job, all fabrics and all controllers."""
     chosen = {"$fabric": ".*", "$instance": ".*", "$job": job, "$__range": RANGE}
     for variable, value in chosen.items():
         expression = expression.replace(variable, value)
@@ -203,19 +201,19 @@ def filled_in(expression: str, job: str) -> str:
 
 
 def dashboard_expressions(job: str = "job") -> Iterator[str]:
-    """Yield the expressions of all panels, but not the expressions of annotations."""
+    """Yield the filled-in expressions of all panels; annotations are left out."""
     for _, panel in panels():
         for target in panel["targets"]:
             yield filled_in(target["expr"], job)
 
 
 def kinds_with_an_alert() -> set[str]:
-    """Return the alarm kinds that the general alerts (``*Alarm``) exclude, because other alerts cover them."""
+    """Return the kinds of alarms with an alert of their own: those that the general alerts (``*Alarm``) exclude."""
     of_alarms = (rule["expr"] for rule in rules("alerts.yml") if rule["alert"].endswith("Alarm"))
     return {kind for text in of_alarms for left in re.findall(r'kind!~"([^"]+)"', text) for kind in left.split("|")}
 
 
 def rules(file: str) -> list[dict[str, Any]]:
-    """Return the rules of ``alerts.yml`` or ``rules.yml``."""
+    """Return the rules in ``alerts.yml`` or ``rules.yml``."""
     groups = yaml.safe_load((DEPLOY / "prometheus" / file).read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]

@@ -1,14 +1,15 @@
-"""Minimal OpenFlow 1.3 for the benchmarks, independent of the controller's codec: messages, and a correct switch.
+"""Messages of OpenFlow 1.3 and a correct switch, for the benchmarks, without the code of the controller.
 
-The codec makes plain tuples of the changes of groups and flows in messages as on the wire. It reads only the fields
-that an observer needs. Section numbers are those of the OpenFlow switch specification 1.3.5. ``EchoingSwitch`` also
-measures how long the controller takes to answer echo requests. As a program the module runs one without ports:
+Only the fields that an observer needs are decoded: ``group_change`` and ``flow_change`` return plain tuples. Section
+numbers are those of the OpenFlow switch specification 1.3.5.
+
+``EchoingSwitch`` also measures how long the controller takes to answer echo requests. As a program the module runs one
+without ports:
 
     python -m benchmarks.openflow_bytes PORT DPID INTERVAL_S
 
-At the end of stdin the program prints a list in JSON. An entry is [monotonic seconds when a request was sent, seconds
-until the answer]. A request without answer counts with the time that it has waited. The program ends with status 1 when
-the controller has ended the connection.
+At the end of stdin it prints a JSON list of [monotonic seconds of a request, seconds until its answer]. A request
+without an answer has the seconds since it was sent. The exit status is 1 when the controller ended the connection.
 """
 
 import json
@@ -25,11 +26,10 @@ from typing import NamedTuple, Self
 
 VERSION = 4
 HEADER = struct.Struct("!BBHI")
-"""Version, type, length and transaction id (section 7.1)."""
 ANY_TABLE = 0xFF
 OFPPR_DELETE = 1
 MORE = 1
-"""Flag that is set in every part of a multipart reply except the last."""
+"""Flag of every part of a multipart reply except the last."""
 
 _FLOW_MOD = struct.Struct("!QQBBHHHIIIH2x")
 _GROUP_MOD = struct.Struct("!HBxI")
@@ -68,7 +68,7 @@ class Type(IntEnum):
 
 
 class Multipart(IntEnum):
-    """Bodies of multipart messages (section 7.3.5)."""
+    """Types of the body of a multipart message (section 7.3.5)."""
 
     DESC = 0
     FLOW = 1
@@ -83,7 +83,7 @@ class Multipart(IntEnum):
 
 
 class GroupChange(NamedTuple):
-    """Change of a group. ``ports``: outputs of its buckets, in order. ``groups``: groups to which its buckets lead."""
+    """Group-mod. ``ports``, ``groups``: ports and groups that its buckets output to, in order."""
 
     group_id: int
     deleted: bool
@@ -96,10 +96,10 @@ class FlowChange(NamedTuple):
     table: int
     priority: int
     match: bytes
-    """Match as on the wire; with table and priority it identifies the entry."""
+    """Match in bytes. Together with table and priority it identifies a flow."""
     deleted: bool
     ipv4_dst: int | None
-    """Destination address that is matched (the first address of a prefix); None without such a match."""
+    """Destination address in the match, or the first address of a prefix; None if there is neither."""
     ports: tuple[int, ...]
     groups: tuple[int, ...]
 
@@ -115,7 +115,9 @@ def message(kind: Type, xid: int, body: bytes = b"") -> bytes:
 
 
 def messages(data: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
-    """Yield (type, start, end) of every complete message. Raises ``ValueError`` for a length below the header's."""
+    """Yield (type, start, end) of every complete message in ``data``.
+
+    Raises ``ValueError`` for a length that is shorter than a header."""
     at, ends = 0, len(data)
     while at + HEADER.size <= ends:
         _, kind, length, _ = HEADER.unpack_from(data, at)
@@ -133,13 +135,13 @@ def xid_of(data: bytes) -> int:
 
 
 def multipart_kind(data: bytes) -> int:
-    """Return the type of body of a multipart request or reply (section 7.3.5)."""
+    """Return the type of the body of a multipart message, given with its header."""
     kind: int = struct.unpack_from("!H", data, HEADER.size)[0]
     return kind
 
 
 def group_change(data: bytes) -> GroupChange:
-    """Return the change of a GROUP_MOD (section 7.3.4.3), given with its header."""
+    """Decode a group-mod, given with its header (section 7.3.4.3)."""
     command, _, group_id = _GROUP_MOD.unpack_from(data, HEADER.size)
     if command == _GROUP_MOD_DELETE:
         return GroupChange(group_id, deleted=True)
@@ -154,7 +156,7 @@ def group_change(data: bytes) -> GroupChange:
 
 
 def flow_change(data: bytes) -> FlowChange:
-    """Return the change of a FLOW_MOD (section 7.3.4.1), given with its header."""
+    """Decode a flow-mod, given with its header (section 7.3.4.1)."""
     cookie, _, table, command, _, _, priority, *_ = _FLOW_MOD.unpack_from(data, HEADER.size)
     start = HEADER.size + _FLOW_MOD.size
     match_length = _PAIR.unpack_from(data, start)[1]
@@ -199,11 +201,11 @@ _CAPABILITIES = 0x4F
 _UNDEFINED_GENERATION = (1 << 64) - 1
 READ_BYTES = 1 << 16
 QUIET_S = 15.0
-"""Seconds without a message from the controller after which an echoing switch counts its connection as lost."""
+"""Seconds without a message from the controller, after which an echoing switch counts as disconnected."""
 
 
 class PlainSwitch:
-    """Switch that answers every request and keeps its flows; its ``ports`` are named eth1, eth2 and so on."""
+    """Switch that answers every request and stores its flows. ``ports``: number of its ports eth1, eth2 and so on."""
 
     def __init__(self, dpid: int, ports: int = 0) -> None:
         self._dpid = dpid
@@ -212,7 +214,7 @@ class PlainSwitch:
         self._role = struct.pack("!I4xQ", 1, _UNDEFINED_GENERATION)
 
     def answer(self, data: bytes) -> bytes:
-        """Return the answer to one message; empty if none is needed."""
+        """Return the answer to a message; empty if it needs none."""
         _, kind, _, xid = HEADER.unpack_from(data)
         body = data[HEADER.size :]
         match kind:
@@ -245,7 +247,7 @@ class PlainSwitch:
         return flow
 
     def _multipart_reply(self, xid: int, request: bytes) -> bytes:
-        """Return the reply in as many parts as it needs (section 7.3.5)."""
+        """Return the reply to a multipart request, in as many parts as it needs."""
         parts = [b""]
         for entry in self._entries(request):
             if len(parts[-1]) + len(entry) > _PART_BYTES:
@@ -283,9 +285,9 @@ class PlainSwitch:
 
 
 class Connection:
-    """Connection to the controller at ``port`` on loopback.
+    """Connection to port ``port`` of loopback.
 
-    Raises ``OSError``, for example when the controller sends nothing for ``timeout_s``."""
+    Its methods raise ``OSError``, for example when the controller sends nothing for ``timeout_s``."""
 
     def __init__(self, port: int, timeout_s: float) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
@@ -296,7 +298,7 @@ class Connection:
         self._socket.sendall(data)
 
     def hear(self) -> bytes:
-        """Return the next message. Raises ``EOFError`` when the controller has ended the connection."""
+        """Return the next message. Raises ``EOFError`` at the end of the connection."""
         size = HEADER.size
         while len(self._rest) < size or len(self._rest) < (size := HEADER.unpack_from(self._rest)[2]):
             got = self._socket.recv(READ_BYTES)
@@ -308,7 +310,7 @@ class Connection:
         return heard
 
     def shut(self) -> None:
-        """End a ``hear`` that waits in another thread."""
+        """End the connection, and with it a call of ``hear`` in another thread."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -316,12 +318,12 @@ class Connection:
 
 
 class EchoingSwitch:
-    """``PlainSwitch`` that is connected while the context lasts, and sends an echo request every ``interval_s``."""
+    """``PlainSwitch`` that is connected while the block runs, and sends an echo request every ``interval_s``."""
 
     def __init__(self, port: int, dpid: int, ports: int = 0, interval_s: float = 0.01) -> None:
         self.connection_lost = False
         self.answered: list[tuple[float, float]] = []
-        """Monotonic time in seconds of each answered echo request, and the seconds until its answer."""
+        """Monotonic seconds of each echo request that was answered, and the seconds until its answer."""
         self._interval_s = interval_s
         self._switch = PlainSwitch(dpid, ports)
         self._connection = Connection(port, QUIET_S)
@@ -346,7 +348,7 @@ class EchoingSwitch:
 
     @property
     def unanswered(self) -> list[float]:
-        """Monotonic seconds at which the unanswered requests were sent."""
+        """Monotonic seconds of each echo request that has no answer yet."""
         return [*self._asked_at.values()]
 
     def _listen(self) -> None:
@@ -376,7 +378,9 @@ class EchoingSwitch:
 
 
 def echo_times(port: int, dpid: int, interval_s: float) -> list[tuple[float, float]]:
-    """Send echo requests until stdin ends. Raises ``OSError`` when no controller listens at ``port``."""
+    """Send echo requests until the end of stdin, and return them as described in the module.
+
+    Raises ``OSError`` when no controller listens on ``port``."""
     with EchoingSwitch(port, dpid, interval_s=interval_s) as switch:
         sys.stdin.read()
         if switch.connection_lost:

@@ -1,13 +1,12 @@
-"""Number of planning cycles that the failure and the return of a spine take, at the default cap on moves per cycle.
+"""Benchmark ``goal-plan``: planning cycles until routes are good again after a spine has failed, and after its return.
 
-The input is a mix of jobs with experts and pipelines on leaves oversubscribed 2:1, with whole and with split flows.
-Generated jobs, a folder of three published jobs, or both are added. The jobs run on the controller's own loop with
-switches in memory. For each change the result is the sorted slowdowns after each cycle, and the moves to the goal
-plan that the cycles approach. The allowed number of cycles is ceil(moves / cap) + 1. The output is a table, and
-``out/bench/goal.json``; ``--json`` prints the JSON instead.
+The number of moves per cycle is limited to the default. The goal plan is the plan that the cycles approach. A change
+may take ceil(moves to the goal plan / limit) + 1 cycles. Jobs run on the controller's own loop, with switches in
+memory. They are a mix with experts and pipelines on oversubscribed leaves (2:1), with whole and with split flows.
+Generated jobs, the jobs of a folder, or both are planned as well.
 
-The exit status is 1 when a cycle was worse than the cycle before it, or the bound was not reached within the allowed
-cycles.
+The output is a table, and ``out/bench/goal.json``; ``--json`` prints the JSON instead. The exit status is 1 when a
+cycle made the slowdowns worse, or the bound was not reached within the allowed cycles.
 """
 
 import math
@@ -49,7 +48,7 @@ LINK_BPS = 100e9
 
 
 class Switches:
-    """Switches in memory that carry out every command at once; they also compute plans."""
+    """Switches in memory that carry out every command at once. They also answer requests to plan."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -71,7 +70,7 @@ class Switches:
 
 
 def declared_hosts(fabric: Fabric) -> Declared:
-    """Return all hosts, as declared in an inventory."""
+    """Return the hosts of the fabric, as if an inventory declared them."""
     hosts = (
         DeclaredHost(h.ip, f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}", fabric.name(h.at.dpid), _port_name(fabric, h.at))
         for n, h in enumerate(fabric.hosts.values())
@@ -80,7 +79,7 @@ def declared_hosts(fabric: Fabric) -> Declared:
 
 
 def connections(fabric: Fabric) -> list[Message]:
-    """Return the messages with which all switches connect and probes pass over all links."""
+    """Return the messages that connect all switches, and let a probe pass every link."""
     connected = [SwitchConnected(s.dpid, s.name, tuple(s.ports.values())) for s in fabric.switches.values()]
     return [*connected, *(LinkSeen(link.src, link.dst) for link in fabric.links.values())]
 
@@ -99,18 +98,18 @@ RESULTS = Path("out/bench/goal.json")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Change of the fabric, and the plans that follow it."""
+    """Return or failure of a spine, and the plans that follow."""
 
     jobs: str
     flows: int
     max_subflows: int
     what: str
     slowdowns: Sequence[Sequence[float]]
-    """Sorted slowdowns under the running routes after the repair, and then after each cycle that moved flows."""
+    """Slowdowns of all jobs, largest first: after the repair, and after each cycle that moved flows."""
     moves: Sequence[int]
-    """Number of moves in each cycle that moved flows."""
+    """Number of flows that each of these cycles moved."""
     goal_moves: int
-    """Moves that the goal plan needed when it was chosen."""
+    """Number of moves to the goal plan, when the planner chose it."""
     bound: float
     max_moves: int
 
@@ -129,18 +128,18 @@ class Change:
 
     @property
     def reached(self) -> bool:
-        """Whether the bound was reached within the allowed cycles."""
+        """Whether the worst slowdown reached its bound within the allowed cycles."""
         return self.slowdowns[-1][0] <= self.bound * (1 + SLOWDOWN_TOLERANCE) and self.cycles <= self.allowed
 
 
 class Network(Switches):
-    """Network in memory with a control loop, which records the planner's answers."""
+    """Control loop with switches in memory, which records the plans."""
 
     def __init__(self, fabric: Fabric, config: Config) -> None:
         super().__init__(fabric)
         self.planned: list[Planned] = []
         self.running: Sequence[float] = ()
-        """Sorted slowdowns under the running routes."""
+        """Slowdowns under the routes in force, largest first."""
         self.goals: dict[int, GoalPlan] = {}
         self.problem_flows = 0
         self._loop = ControlLoop(config, SavedState(), declared_hosts(fabric), 0.0)
@@ -166,7 +165,7 @@ class Network(Switches):
             self.send(Tick())
 
     def set_spine(self, spine: Dpid, up: bool) -> None:
-        """Report the ports of all cables of a spine as down, or as up again."""
+        """Report all ports at the cables of a spine as down, or as up again."""
         messages: list[Message] = []
         for link in self.fabric.links.values():
             if spine in (link.src.dpid, link.dst.dpid):
@@ -183,9 +182,9 @@ def _flows(command: Command) -> int:
 
 
 def mix(max_subflows: int) -> list[JobSpec]:
-    """Return a model with experts and one with a longer pipeline, for 16 leaves of 16 hosts, one rank on each.
+    """Return two jobs for 16 leaves with 16 hosts: a model with experts, and one with a longer pipeline.
 
-    Both have several phases with unequal bytes."""
+    Each host has one rank. Both jobs have several phases with unequal bytes."""
     experts = {
         "job_id": "experts",
         "hosts": "10.0.0-15.1-8",
@@ -203,7 +202,7 @@ def mix(max_subflows: int) -> list[JobSpec]:
 
 
 def measured(fabric: Fabric, name: str, jobs: Sequence[JobSpec], config: Config) -> list[Change]:
-    """Let a spine fail and recover; return a ``Change`` for each."""
+    """Return the changes that follow when a spine fails, and when it returns."""
     network = Network(fabric, config)
     network.send(*map(RegisterJob, jobs))
     network.run(config.planning.interval_s + 5)

@@ -1,13 +1,13 @@
-"""Cost of moving every pinned flow to another path and back, many times, under traffic.
+"""Benchmark ``moves``: packets lost or duplicated when every pinned flow moves to another path and back, many times.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks moves [--times N] [--out DIR] [--json]
 
-Rings of hosts on the demo's fabric send numbered UDP packets at half the link rate over their pins. The controller's
-planner always answers with the plan that is not in force (``moves_controller``). Then the pins are removed and
-installed again, by setting the mode to ECMP and to planned. The result is a table, and ``moves.json``; ``--json``
-prints the JSON instead.
+Hosts in rings on the demo's fabric send numbered UDP packets at half the link rate over their pins. The controller's
+planner has two plans, and always answers with the one that is not in force (``moves_controller``). Afterwards the pins
+are removed and installed again, by changing the mode to ECMP and back.
 
-The exit status is 1 when a packet was lost that no queue dropped, or a packet arrived twice.
+The result is a table, and ``moves.json``; ``--json`` prints the JSON instead. The exit status is 1 when a packet was
+lost that no queue dropped, or arrived twice.
 """
 
 import time
@@ -43,22 +43,22 @@ JOBS = 2
 FRAME_BYTES = 1000
 LOAD = 0.5
 PAUSE_S = 0.15
-"""Seconds of traffic on the new paths after each move, enough for the switches to update their flow caches."""
+"""Seconds of traffic after each move, enough for the switches to update their flow caches."""
 QUEUE_S = 1.0
-"""Seconds of traffic that a queue can store.
+"""Seconds of traffic for which a queue has room.
 
-A process that has waited for a processor sends many packets at once. The queue stores these packets, so that a busy
-machine loses none."""
+On a busy machine a sender that had to wait for a processor sends many packets at once, and none of them may be lost.
+"""
 TIMEOUT_S = 60.0
 POLL_S = 0.02
 LEASE_S = 3600.0
 PLANNING: Settings = {"planning": {"mode": "ecmp", "interval_s": 3600}}
-"""Settings with which the controller makes only the plans that the benchmark requests."""
+"""Settings that leave the benchmark in control: the planner runs only on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Lab whose pinned pairs all send at a fixed share of the link rate."""
+    """Fabric, and pairs of hosts that all send at the same share of the link rate over their pins."""
 
     lab: Lab
     client: Client
@@ -67,7 +67,7 @@ class Traffic:
     pairs: frozenset[Pair]
 
     def spines(self) -> dict[Pair, str]:
-        """Return the spine of each pair whose pin the switches have confirmed."""
+        """Return the spine of each pair; pairs without a confirmed pin are left out."""
         changes = self.watch.in_force().values()
         return {pair: path[1] for change in changes for pair, path in change.paths.items() if len(path) == 3}
 
@@ -76,7 +76,7 @@ class Traffic:
         return status.switches_in_sync == status.switches == len(self.lab.switches)
 
     def move(self) -> float:
-        """Move every pinned flow to another spine; return the seconds until the API reports the confirmation."""
+        """Move every flow to another spine. Returns the seconds until the API reports the switches' confirmation."""
         before, start = self.spines(), time.monotonic()
         outcome = self.client.replan()
         if word_in(outcome, "outcome") != "adopted":
@@ -106,17 +106,17 @@ class Phase:
     start: float
     end: float
     moves_s: Sequence[float]
-    """Seconds that each move took."""
+    """Seconds of each move."""
     drops: Drops
     by_port: Mapping[str, int]
-    """Number of packets that each leaf sent to each spine, by ``LEAF-SPINE``."""
+    """Number of packets that each leaf has sent to each spine, by "LEAF-SPINE"."""
 
 
 @contextmanager
 def traffic_of(
     topo: LeafSpine, folder: Path, jobs: int, load: float = LOAD, frame_bytes: int = FRAME_BYTES
 ) -> Iterator[Traffic]:
-    """Run traffic: every pair of neighbours in ``jobs`` rings sends at ``load`` of the links' rate."""
+    """Run ``jobs`` rings of hosts, in which each host sends to the next at ``load`` of the link rate."""
     rate_bps = topo.fabric.hosts[0].bps
     with ExitStack() as stack:
         program = ("benchmarks.live.moves_controller",)
@@ -146,7 +146,6 @@ def moving(traffic: Traffic, times: int) -> Phase:
 
 
 def switching(traffic: Traffic, times: int) -> Phase:
-    """Remove all pins and install them again, ``times`` times."""
     off = [lambda: traffic.set_mode(Mode.ECMP), lambda: traffic.set_mode(Mode.PLANNED)]
     return _phase(traffic, "pins gone and back", off * times)
 
@@ -161,7 +160,7 @@ def _phase(traffic: Traffic, what: str, moves: Sequence[Any]) -> Phase:
 
 
 def _sent(lab: Lab) -> dict[str, int]:
-    """Return the number of packets that each leaf has sent to each spine, by the text ``LEAF-SPINE``."""
+    """Return the number of packets that each leaf has sent to each spine so far, by "LEAF-SPINE"."""
     return {
         f"{cable.a}-{cable.b}": int(
             Path(f"/sys/class/net/{lab.topo.interface(cable.a, cable.a_port)}/statistics/tx_packets").read_text()
@@ -172,7 +171,6 @@ def _sent(lab: Lab) -> dict[str, int]:
 
 
 def build_report(phases: Sequence[Phase], streams: Mapping[Pair, Stream], overflows: int) -> dict[str, Any]:
-    """Return the content of ``moves.json``."""
     return {"late_probes": overflows, "phases": [_told(phase, streams) for phase in phases]}
 
 

@@ -1,10 +1,9 @@
-"""Controller whose planner has two plans and always answers with the one that is not in force.
+"""Controller whose planner has two plans, and always answers with the one that is not in force.
 
     .venv/bin/python -m benchmarks.live.moves_controller --config FILE
 
-Apart from the planning worker it is what ``signalbox serve`` runs. A request to plan moves every pinned flow to another
-path, through the same loop, difference, stages, barriers and switches as any other change. Both plans claim a slowdown
-below any real one, so that the controller always adopts them.
+Everything except the planner is that of ``signalbox serve``. A request to plan thus moves every pinned flow to another
+path in the usual way. Both plans claim a slowdown that is lower than any real one, so the controller adopts them.
 """
 
 from pathlib import Path
@@ -20,11 +19,11 @@ from controller.planning.process import OnCrash, Put
 from controller.serving.serve import serve
 
 CLAIMED_SLOWDOWN = 0.5
-"""Slowdown that both plans claim; no real routing has less than 1."""
+"""Slowdown that both plans claim. A real one is at least 1."""
 
 
 class TwoAnswers:
-    """Planner that answers at once with one of two plans."""
+    """Planner that answers every request at once."""
 
     def __init__(self, put: Put, _: OnCrash) -> None:
         self._put = put
@@ -38,7 +37,9 @@ class TwoAnswers:
 
 
 def routes(problem: Problem, turn: int) -> dict[FlowId, Route]:
-    """Return candidate path n + ``turn`` for the n-th job, so that no two jobs share a link between switches."""
+    """Return the routes of plan ``turn`` (0 or 1): flows of the n-th job take their candidate path n + ``turn``.
+
+    The jobs' paths therefore share no link between switches."""
     jobs = sorted({flow.job_id for flow in problem.flows})
     chosen = {}
     for flow in problem.flows:

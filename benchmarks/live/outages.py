@@ -1,18 +1,16 @@
-"""Outages of the controller while jobs train, and jobs that end in several ways.
+"""Benchmark ``outages``: jobs train on while the controller is away, and are removed in time when they end.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks outages [--only KIND,...] [--out DIR] [--json]
 
-The benchmark measures whether the jobs train as fast as without an outage, and counts the controller's actions after
-it. It also measures how soon the API no longer lists a job that has ended. The jobs join with ``signalbox.join``. The
-fabric and its three rings are those of the demo. Clients and switches each reach the controller through a relay.
-Before, between and after the outages the training is undisturbed for a while. The result is a table, and
-``outages.json``; ``--json`` prints the JSON instead.
+Three jobs train on the demo's fabric, and join with ``signalbox.join``. The controller is killed, paused, upgraded, or
+cut off from clients or switches; they reach it through relays. Before, between and after the outages the training is
+undisturbed for a while. Other jobs then end in several ways (``outages_report.exits``).
 
-The exit status is 1 in these cases:
+The result is a table, and ``outages.json``; ``--json`` prints the JSON instead. The exit status is 1 in these cases:
 
-- The mean of five consecutive iterations around an outage was more than 1.05 times the median of such means without it.
-- A job was registered again, or a route moved.
-- A job that had ended was removed too late or too early.
+- Around an outage, five consecutive iterations took more than 1.05 times as long as five usually take.
+- After an outage a job was registered again, a route moved, a rule changed, or an alarm stayed.
+- A job that had ended was removed too early or too late.
 """
 
 import os
@@ -46,18 +44,18 @@ from signalbox.jobs.subflows import Pair
 AWAY_S = 30.0
 UNDISTURBED_S = 25.0
 QUIET_S = 10.0
-"""Seconds to measure after the controller has all jobs again, long enough for some iterations."""
+"""Seconds of measurement after the controller has all jobs again, enough for some iterations."""
 BACK_S = 90.0
 LEASE_S = 60.0
-"""Lease in seconds; the default of ``signalbox.join``."""
+"""Lease of the jobs in seconds: the default of ``signalbox.join``."""
 EXITS = "exits"
 
 
 @dataclass
 class Site:
-    """Jobs that train on a fabric.
+    """Jobs that train on a fabric, and the controller behind relays.
 
-    ``clients``, ``switches``: process ids of the relays through which clients and switches reach the controller."""
+    ``clients``, ``switches``: process ids of the relays for clients and for switches."""
 
     lab: Lab
     controller: ControllerProcess
@@ -83,7 +81,7 @@ class Site:
         return found
 
     def plans(self) -> tuple[int, int]:
-        """Return the process id of the controller, and the number of runs of its planner."""
+        """Return the process id of the controller, and how often its planner has run."""
         plan = self.client.get_plan()
         assert self.controller.process
         return self.controller.process.pid, plan.generation if plan else 0
@@ -93,7 +91,7 @@ class Site:
         return {job: count for job, (count, _) in self.training.latest().items()}
 
     def in_touch(self, done: Mapping[str, int]) -> bool:
-        """Return whether fabric and pins are settled, and the controller has all jobs' iterations up to ``done``."""
+        """Return whether all links and pins are there, and the controller knows each job's ``done`` iterations."""
         with suppress(SignalboxError):
             told = {job.spec.job_id: job.last_iteration_index for job in self.client.list_jobs()}
             known = all(told.get(job, 0) >= count for job, count in done.items())
@@ -111,7 +109,7 @@ def kill(site: Site, away_s: float) -> None:
 
 
 def pause(site: Site, away_s: float) -> None:
-    """Stop the controller's processes for a while with SIGSTOP."""
+    """Pause the controller's processes with SIGSTOP."""
     assert site.controller.process
     with stopped(os.killpg, site.controller.process.pid):
         time.sleep(away_s)
@@ -128,7 +126,7 @@ def cut_switches(site: Site, away_s: float) -> None:
 
 
 def upgrade(site: Site, _away_s: float) -> None:
-    """Restart the controller as a service manager does it."""
+    """Stop and start the controller, as a service manager does."""
     site.controller.stop()
     site.controller.start()
 
@@ -144,7 +142,7 @@ ALL = (*KINDS, EXITS)
 
 
 def measured(site: Site, outages: Outages, away_s: float, undisturbed_s: float, quiet_s: float) -> list[Outage]:
-    """Run the outages, with undisturbed training before, between and after them."""
+    """Return what each outage did, with undisturbed training before and after it."""
 
     def undisturbed() -> tuple[float, float]:
         began = time.monotonic()
@@ -187,7 +185,7 @@ def measured(site: Site, outages: Outages, away_s: float, undisturbed_s: float, 
 def site_of(
     topo: LeafSpine, folder: Path, elements: int, jobs: Callable[[Lab], Sequence[TrainingJob]], lease_s: float
 ) -> Iterator[Site]:
-    """Run jobs that train on their pins until the block ends. Raises ``DemoError`` when a rank did not end well."""
+    """Run jobs that train on their pins while the block runs. Raises ``DemoError`` when a rank did not end properly."""
     raw = folder / "raw"
     raw.mkdir()
     with ExitStack() as stack:

@@ -1,9 +1,8 @@
-"""Figures of ``outages``, and trainers that end in several ways.
+"""Report of ``outages``, and jobs that end in several ways.
 
-``build`` makes rows and findings from windows, iterations and counted actions. ``exits`` tries each way to end a
-trainer, one after the other, on a lab with a controller and free hosts, and measures the time until the API no longer
-lists the job. When a rank is killed, its neighbours notice it at once, because the kernel closes its connections. When
-its host is also cut off, the neighbours do not notice it and wait.
+``build`` makes the report from iterations and counted actions. ``exits`` runs one job per way to end, and measures the
+time until the API no longer lists it. When a rank is killed, its neighbours notice it, because the kernel closes its
+connections. When its host is cut off as well, they do not notice it, and wait.
 """
 
 import time
@@ -25,17 +24,18 @@ from signalbox.jobs.subflows import Pair
 from signalbox.mapping import seconds
 
 TOGETHER = 5
-"""Number of consecutive iterations whose mean is compared."""
+"""Number of consecutive iterations whose mean duration is compared."""
 LIMIT = 1.05
 LEASE_EARLY_S, LEASE_LATE_S = 0.05, 1.5
-"""Limits in seconds: how much earlier or later a lease may end than the controller reported.
+"""Seconds by which a lease may end earlier and later than the controller announced.
 
-The lease counts from the request. The limits cover the controller's tick, two calls and a poll."""
+They cover the controller's tick, two calls, and a poll of the API.
+"""
 
 Window = tuple[float, float]
-"""Begin and end in monotonic seconds."""
+"""Begin and end of a period in monotonic seconds."""
 Paths = Mapping[Pair, Sequence[str]]
-"""Switches on the path of each pair of addresses; empty for a pair that is not pinned."""
+"""Switches on the path of each pair of addresses; an empty path for a pair without a pin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +43,29 @@ class Outage:
     what: str
     away_s: float
     back_s: float | None
-    """Seconds from the outage's end until ``Site.in_touch`` holds; None if it did not hold in time."""
+    """Seconds from the end of the outage until ``Site.in_touch`` is true again; None if that took too long."""
     before: Window
-    """Undisturbed window before the outage; ``after``: undisturbed window after the outage."""
+    """Undisturbed period before the outage; ``after`` is the one after it."""
     window: Window
-    """Window from the begin of the outage until some time after ``back_s``."""
+    """Period from the begin of the outage until some time after the controller has all jobs again."""
     after: Window
     did: Mapping[str, int]
-    """Actions of the controller in the window, counted.
+    """Numbers of the controller's actions in ``window``.
 
-    ``moved``: pairs that were published with another path; ``unpinned``: with no path. ``rules``: new or missing rules
-    of switches. ``registered``, ``ended``: jobs. ``plans``: runs of the planner."""
+    ``moved``, ``unpinned``: pairs that got another path, or none. ``rules``: rules of switches that were added or
+    removed. ``registered``, ``ended``: jobs. ``plans``: runs of the planner."""
     alarms: Mapping[str, int]
-    """Number of alarms raised, by kind."""
+    """Numbers of raised alarms, by kind."""
     left: Sequence[str]
-    """Alarms that are still raised at the end."""
+    """Texts of the alarms that were still raised after ``window``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """Result of one way of ending a job.
+    """Result of one way to end a job.
 
-    ``gone``: description of when the API stopped listing the job. ``should``: the expected time. ``ok``: whether both
-    agree."""
+    ``gone``: when the API stopped listing the job, in words. ``should``: when it should have. ``ok``: whether it
+    did."""
 
     what: str
     gone: str
@@ -74,19 +74,19 @@ class Exit:
 
 
 def means(took_s: Sequence[float]) -> list[float]:
-    """Return the mean of every ``TOGETHER`` consecutive values; empty when there are fewer."""
+    """Return the means of all ``TOGETHER`` consecutive values; none if there are fewer values."""
     return [fmean(took_s[n : n + TOGETHER]) for n in range(len(took_s) - TOGETHER + 1)]
 
 
 def took_in(log: RankLog, window: Window) -> list[float]:
-    """Return the seconds of the iterations that end in the window, including the one under way when it begins."""
+    """Return the seconds of the iterations that ended in the window, even if they began before it."""
     return [round(one.duration_s, 4) for one in log.iterations if window[0] < one.end <= window[1]]
 
 
 def ratios(before: Sequence[float], disturbed: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """Return the largest means of disturbed and of undisturbed iterations, divided by the median undisturbed mean.
+    """Return the largest ``means`` of disturbed and of undisturbed iterations, relative to the undisturbed median.
 
-    The results are infinite when one of the three arguments has too few iterations."""
+    Both are infinite if one of the arguments has too few iterations."""
     usual = means(before) + means(after)
     if not (means(before) and means(disturbed) and means(after)):
         return float("inf"), float("inf")
@@ -94,11 +94,10 @@ def ratios(before: Sequence[float], disturbed: Sequence[float], after: Sequence[
 
 
 def changed(paths: Paths, published: Sequence[Paths]) -> tuple[int, int]:
-    """Return how often a pair changed its path, and how often a pair lost its pin.
+    """Return how often a pair got another path, and how often a pair lost its pin.
 
-    ``paths``: paths at the start. ``published``: the published changes, in order.
-
-    A pair that is unpinned and pinned to the same path again has not moved."""
+    ``paths``: paths at the begin. ``published``: later changes, in order. A pair that loses its pin and gets the
+    same path again has not moved."""
     now, last, moved, unpinned = dict(paths), dict(paths), 0, 0
     for change in published:
         for pair, path in change.items():
@@ -109,15 +108,15 @@ def changed(paths: Paths, published: Sequence[Paths]) -> tuple[int, int]:
 
 
 def lease_ran_out(gone_s: float | None, left_s: float) -> bool:
-    """Return whether a lease ended when it should.
+    """Return whether a job ended with its lease.
 
-    ``left_s``: remaining seconds of the lease that the controller reported. ``gone_s``: seconds from this report until
-    the job was gone."""
+    ``left_s``: seconds that the lease still had, by the controller's answer. ``gone_s``: seconds from the request of
+    this answer until the job was gone."""
     return gone_s is not None and -LEASE_EARLY_S <= gone_s - left_s <= LEASE_LATE_S
 
 
 def build(outages: Sequence[Outage], exits: Sequence[Exit], logs: Sequence[RankLog]) -> dict[str, Any]:
-    """Return the content of ``outages.json``. ``logs``: logs of all ranks; times are from rank 0 of each job."""
+    """Return the content of ``outages.json``. Durations are those of each job's rank 0."""
     found: dict[str, Any] = {
         "outages": [_row(outage, [log for log in logs if log.rank == 0]) for outage in outages],
         "exits": [asdict(one) for one in exits],
@@ -136,7 +135,7 @@ def _row(outage: Outage, logs: Sequence[RankLog]) -> dict[str, Any]:
 
 
 def _missed(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield sentences about the missed targets."""
+    """Yield a sentence for each missed target."""
     for row in found["outages"]:
         what, did = row["what"], row["did"]
         if row["ratio"] > LIMIT:
@@ -161,7 +160,7 @@ POLL_S = 0.01
 
 @dataclass(frozen=True)
 class Ring:
-    """Job with one rank on each of ``hosts``, which ends by itself after ``ITERATIONS``."""
+    """Job with a rank on each of ``hosts``. Its program ends after ``ITERATIONS`` iterations."""
 
     lab: Lab
     client: Client
@@ -176,7 +175,7 @@ class Ring:
         return any(job.spec.job_id == self.job_id for job in self.client.list_jobs())
 
     def gone_after(self, within_s: float = END_S) -> float | None:
-        """Return the seconds until the job is gone; None if it is still there after ``within_s``."""
+        """Return the seconds until the API no longer lists the job; None if it still does after ``within_s``."""
         began = time.monotonic()
         with suppress(LabError):
             wait_for(lambda: not self.there(), "its end", within_s, POLL_S)
@@ -206,7 +205,7 @@ def ends(ring: Ring) -> Exit:
 
 
 def terminated(ring: Ring) -> Exit:
-    """Send SIGTERM to rank 0, whose handler lets it finish an iteration."""
+    """Send SIGTERM to rank 0, which then finishes its iteration and ends."""
     ring.rank(0).terminate()
     return _released("SIGTERM to rank 0", ring)
 
@@ -232,7 +231,7 @@ def killed(ring: Ring) -> Exit:
 
 
 def hangs(ring: Ring) -> Exit:
-    """Cut off the host of rank 1, so that rank 0 waits for ever; since rank 0 is alive, the job must stay."""
+    """Kill rank 1 and cut off its host: rank 0 waits for ever. Since it lives, the job must stay registered."""
     lost, lease_s = ring.hosts[1], ring.training.lease_s
     ring.lab.cut(lost.name, lost.leaf)
     ring.rank(1).kill()
@@ -260,11 +259,9 @@ def exits(
     ways: Sequence[Way] = WAYS,
     lease_s: float = LEASE_S,
 ) -> list[Exit]:
-    """Run one job for each way to exit, and return the results.
+    """Return the results of all ``ways`` to end a job, tried one after the other on the same ``hosts``.
 
-    - ``address``: address of the controller.
-    - ``folder``: folder for the files of ranks.
-    - ``hosts``: hosts of each ring."""
+    ``address``: address of the controller. ``folder``: folder for the files of the ranks."""
     raw = folder / "exits"
     raw.mkdir()
     names = {way.__name__ for way in ways}

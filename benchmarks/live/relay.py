@@ -1,14 +1,13 @@
-"""Relays between a switch or a client and the controller.
-
-``relay`` passes bytes both ways, as a program. While SIGSTOP stops it, its two sides are cut off from each other.
+"""Relays between switches or clients and the controller, which can cut them off from it.
 
     python -m benchmarks.live.relay LISTEN TO    # each the path of a Unix socket, or a TCP port on loopback
 
-Connections of a stopped relay stay open and carry nothing. Its Unix socket accepts many new connections. Its TCP port
-accepts ``BACKLOG`` new connections; the SYN of a further connection gets no answer.
+This program passes bytes in both directions until it is stopped with SIGSTOP. While it is stopped, connections stay
+open, but carry nothing. Its Unix socket still accepts many new connections. Its TCP port accepts ``BACKLOG`` of them;
+the SYN of a further one gets no answer. ``relay`` runs the program.
 
-``openflow_relay`` runs in a thread. It reads a switch's messages one by one, and can drop the answers with port
-counters.
+``openflow_relay`` runs in a thread instead. It passes the messages of switches one by one, and can drop the answers
+with port counters.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ KIND = struct.Struct("!H")
 
 @contextmanager
 def relay(listen: str, to: str) -> Iterator[int]:
-    """Run a relay process and yield its id; the relay may begin to listen a moment later."""
+    """Run a relay as a process, and yield its process id. It may take a moment until it listens."""
     process = start("benchmarks.live.relay", listen, to, stdin=subprocess.DEVNULL)
     try:
         yield process.pid
@@ -46,7 +45,7 @@ def relay(listen: str, to: str) -> Iterator[int]:
 
 @contextmanager
 def stopped(send: Callable[[int, int], object], to: int) -> Iterator[None]:
-    """Stop with SIGSTOP while the block runs. ``send``: ``os.kill`` for a process, ``os.killpg`` for a group."""
+    """Stop a process or a group with SIGSTOP while the block runs. ``send``: ``os.kill`` or ``os.killpg``."""
     send(to, signal.SIGSTOP)
     try:
         yield
@@ -73,7 +72,7 @@ async def _serve(listen: str, to: str) -> None:
 
 
 async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass bytes until one of the two sides ends the connection, then end the other direction too."""
+    """Copy bytes until one side ends its connection; then end the other one."""
     with closing(writer), suppress(OSError):
         while chunk := await reader.read(CHUNK):
             writer.write(chunk)
@@ -84,7 +83,7 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class OpenFlowRelay:
-    """Relay that listens on ``port``. ``drops_ports``: whether to drop answers with port counters."""
+    """Relay that listens on ``port``. ``drops_ports``: whether it drops the switches' answers with port counters."""
 
     def __init__(self, controller_port: int) -> None:
         self.drops_ports = False
@@ -92,7 +91,7 @@ class OpenFlowRelay:
         self._controller_port = controller_port
 
     async def run(self, listens: Callable[[Callable[[], object]], object]) -> None:
-        """Run until ended. ``listens``: called with a function that ends the relay from any thread."""
+        """Listen and relay. ``listens`` is called once, with a function that ends the relay from any thread."""
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         loop, ends = asyncio.get_running_loop(), asyncio.Event()
@@ -119,7 +118,7 @@ class OpenFlowRelay:
 
 @contextmanager
 def openflow_relay(controller_port: int) -> Iterator[OpenFlowRelay]:
-    """Run a relay in a thread, on a free TCP port of loopback; its connections end with the block."""
+    """Run a relay in a thread, on a free port of loopback, while the block runs."""
     made = OpenFlowRelay(controller_port)
     listens: Queue[Callable[[], object]] = Queue()
     with ThreadPoolExecutor(1) as pool:

@@ -1,11 +1,11 @@
-"""Rolling upgrade of members that divide the switches, while jobs train: one member after the other, the leader last.
+"""Benchmark ``upgrades``: rolling upgrade of several controllers while jobs train, without loss and without new rules.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks upgrades [--members N] [--out DIR] [--json]
 
-Each member is drained, stopped, started with the next version, and undrained. The next version is this one with raised
-numbers and new fields (``tests.support.wire.next_version``). The fabric and its three rings are those of the demo. Two
-pinned pairs are probed every millisecond, all others every 10 ms. The switches report every change of their rules. The
-result is a table and ``upgrades.json``; ``--json`` prints the JSON instead.
+The members divide the switches. One after the other, the leader last, each is drained, stopped, started with the next
+version, and undrained. The next version is this one with higher version numbers and new fields
+(``tests.support.wire.next_version``). Three jobs train on the demo's fabric. Two pinned pairs are probed every
+millisecond, all others every 10 ms. The result is a table and ``upgrades.json``; ``--json`` prints the JSON instead.
 
 The exit status is 1 in these cases:
 
@@ -56,21 +56,22 @@ from tests.support.lab.snoop import Snoop
 from tests.support.wire.etcd import running_etcd
 
 NAMES = ("one", "two", "another")
-"""Names whose hashes make each member the first choice for some switch, so that each gets switches back."""
+"""Names of the members. By the hashes of these, each member is the first choice for some switch, and gets it back."""
 NEXT = ("tests.support.wire.next_version", "serve")
 POLL_S = 0.1
 MOST_SHOWN = 20
 LEASE_S = 60.0
-"""Lease in seconds of the jobs, whose owners call a member that is restarted."""
+"""Lease of the jobs in seconds. It must last while the member that a job calls is restarted."""
 CHANGES = {"flow_mods": f"OFPT_FLOW_MOD(?!.*:0x{COOKIE_MAGIC:x}ff)", "group_mods": "OFPT_GROUP_MOD"}
-"""Patterns of messages that change rules.
+"""Patterns of the messages that change rules or groups.
 
-They exclude rules that only count unannounced pairs of hosts, because a new control loop deletes these."""
+Rules that only count unannounced pairs of hosts do not match, because a new control loop deletes these.
+"""
 
 
 @dataclass
 class Member:
-    """Controller, and the TCP address of its API. Hosts reach only its socket, and this process reaches both."""
+    """Controller, and the TCP address of its API for this process. Hosts reach only its Unix socket."""
 
     name: str
     controller: ControllerProcess
@@ -79,17 +80,17 @@ class Member:
 
 @dataclass
 class Upgrade:
-    """Members, of which the first one leads, and jobs that train."""
+    """Members, the first of which leads, and the jobs and probes on their fabric."""
 
     members: Sequence[Member]
     scene: Scene
     jobs: dict[str, str]
-    """Uid of the registration of each job before the upgrade."""
+    """Uid of each job before the upgrade."""
     mods: dict[str, list[str]] = field(default_factory=dict)
-    """Messages that changed rules or groups, each with its bridge."""
+    """Messages that changed rules or groups during the upgrade, each with its bridge."""
 
     def missing(self) -> str:
-        """Return a description of what is not in order yet, or an empty text."""
+        """Return what is not in order yet; empty if everything is."""
         scene = self.scene
         try:
             held = {found.name: found.switches for found in scene.client.list_members()}
@@ -107,7 +108,7 @@ class Upgrade:
         return "" if as_held == held and len(found) == len(scene.lab.switches) else f"masters {found}; held: {held}"
 
     def upgrade(self, member: Member, turn: int) -> None:
-        """Replace the member by one of the next version."""
+        """Replace the member by one with the next version."""
         scene, name = self.scene, member.name
         _, up, down, roles = pick_spine(scene, turn)
 
@@ -129,9 +130,9 @@ class Upgrade:
         act: Callable[[], object],
         wanted: Callable[[Any], object],
     ) -> None:
-        """Call ``act``, then wait until ``wanted`` accepts the member and everything is in order.
+        """Call ``act``, and wait until ``wanted`` accepts the listed member and everything is in order.
 
-        Raises ``LabError``."""
+        Raises ``LabError`` when this takes too long."""
         missing = ""
 
         def is_done() -> bool:
@@ -149,12 +150,12 @@ class Upgrade:
             raise LabError(f"{error}, and is missing: {missing}") from error
 
     def registered(self) -> dict[str, str]:
-        """Return the uid of each job. Raises ``SignalboxError``."""
+        """Return the uid of each registered job. Raises ``SignalboxError``."""
         return {job.spec.job_id: job.uid for job in self.scene.client.list_jobs()}
 
 
 def run_upgrade(here: Upgrade, folder: Path) -> None:
-    """Upgrade the standby members, and then the leader."""
+    """Upgrade all members, the leader last, and record the messages that change rules."""
     with Snoop(here.scene.lab, folder) as snoop:
         for turn, member in enumerate((*here.members[1:], here.members[0])):
             here.upgrade(member, turn)
@@ -162,7 +163,7 @@ def run_upgrade(here: Upgrade, folder: Path) -> None:
 
 
 def finish(here: Upgrade, folder: Path) -> dict[str, Any]:
-    """End probes and training, and return the content of ``upgrades.json``. Raises ``DemoError``."""
+    """End probes and training, and return the content of ``upgrades.json``. Raises ``DemoError`` when a rank failed."""
     registered, listed = here.registered(), here.scene.client.list_members()
     streams, overflows = here.scene.probing.finish()
     here.scene.training.stop()
@@ -205,7 +206,7 @@ def upgrade_of(
     close_s: float = CLOSE_S,
     quiet_s: float = QUIET_S,
 ) -> Iterator[Upgrade]:
-    """Run members with the state in etcd, jobs that train on their pins, and probes."""
+    """Run the members on one etcd, jobs that train on their pins, and probes."""
     raw = folder / RAW
     raw.mkdir()
     with ExitStack() as stack:

@@ -1,8 +1,9 @@
-"""Controller as ``signalbox serve`` runs it, counting the switch messages that reach each function that reads them.
+"""Controller as ``signalbox serve`` runs it, with a count of the switch messages that each reader gets.
 
     .venv/bin/python -m benchmarks.openflow.controller --config FILE --reached FILE
 
-When it is stopped it writes a JSON file with the number of messages that each reader accepted and refused.
+A reader is a function that decodes one kind of message. When the controller stops, it writes a JSON file: for each
+reader, the numbers of messages that it accepted and refused.
 """
 
 import functools
@@ -39,7 +40,7 @@ _DECODERS = {
 
 
 def _count_readers(counts: Counter[tuple[str, str]]) -> None:
-    """Make each reader count its messages. Must be called before other modules import the readers."""
+    """Let each reader count its messages. Must be called before any other module imports a reader."""
     from controller.southbound import openflow_decode
 
     for function, name in _DECODERS.items():

@@ -1,14 +1,14 @@
-"""Floods of the OpenFlow port by one peer, while jobs and another switch must be served as before.
+"""Benchmark ``flood-openflow``: service for jobs and a good switch while one peer floods the OpenFlow port.
 
     .venv/bin/python -m benchmarks flood-openflow [--kind KIND]... [--seconds S] [--json]
 
-The real controller runs in its own process, started anew for each kind of flood; the attacker runs in another process.
-Meanwhile clients renew a lease every 20 ms, and register and end a job every 100 ms. The exit status is 1 when a target
-is missed:
+For each kind of flood a new controller runs, in its own process; the attacker is another process. Meanwhile clients
+renew a lease every 20 ms, and register and end a job every 100 ms. The exit status is 1 when a target is missed:
 
-- a p99 of 100 ms for registrations and renewals;
-- at most 10 % more memory a while after the flood;
-- at most 10 log lines in 10 s.
+- the p99 of renewals, and that of registrations: at most 100 ms;
+- no failed call, no traceback in the log, and no lost connection of the good switch;
+- the memory a while after the flood: at most 10 % more than before;
+- the log: at most 10 lines in 10 s.
 """
 
 import multiprocessing
@@ -55,7 +55,7 @@ LEASE_S = 60.0
 HOSTILE_DPID = 0xBAD
 PORTS = 4_000
 IS_SLAVE = struct.pack("!HH", 1, 10)
-"""Type and code of the error by which a switch reports that another controller is its master."""
+"""Type and code of the error with which a switch says that another controller is its master."""
 MANY_METERS = 100_000
 MANY_RULES = 100_000
 MANY_CONFIGS = 1_000_000
@@ -65,7 +65,7 @@ MANY_CONFIGS = 1_000_000
 
 
 class Flooding(EchoingSwitch):
-    """Switch that answers requests and floods the controller with messages."""
+    """Switch that answers requests, and can send messages without end."""
 
     def __init__(self, port: int, ports: int = 2) -> None:
         super().__init__(port, HOSTILE_DPID, ports, interval_s=1.0)
@@ -76,7 +76,7 @@ class Flooding(EchoingSwitch):
 
 
 def port_changes(port: int) -> None:
-    """Act as a switch with 4,000 ports, all of which go down and come up as fast as the controller reads."""
+    """Act as a switch with 4,000 ports, which go down and come up as fast as the controller reads."""
 
     def status(number: int, up: bool) -> bytes:
         desc = port_desc(number, f"eth{number}")
@@ -89,7 +89,7 @@ def port_changes(port: int) -> None:
 
 
 def asking(number: int, at: int = 1) -> bytes:
-    """Return a packet-in with an ARP request by the host of this number, at port ``at``."""
+    """Return a packet-in at port ``at`` with an ARP request. ``number``: number of the sending host."""
     match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, at)
     sender = bytes.fromhex("020000000bad") + bytes([10, 66, number >> 8, number & 255])
     body = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + sender + bytes(6) + bytes([10, 0, 0, 1])
@@ -99,14 +99,14 @@ def asking(number: int, at: int = 1) -> bytes:
 
 
 def arp(port: int) -> None:
-    """Act as hosts that send ARP requests from a thousand addresses."""
+    """Act as a switch with a thousand hosts that send ARP requests."""
     data = b"".join(map(asking, range(1000)))
     with Flooding(port) as switch:
         switch.flood(lambda: data)
 
 
 class EndlessAnswers(Flooding):
-    """Switch that answers each request for port counters with empty parts, none of which is the last.
+    """Switch that answers a request for port counters with empty parts, none of which is the last.
 
     ``asked``: transaction id of the latest request."""
 
@@ -120,14 +120,14 @@ class EndlessAnswers(Flooding):
 
 
 def endless_answers(port: int) -> None:
-    """Act as a switch whose answers do not end."""
+    """Send parts of an ``EndlessAnswers`` answer without end."""
     part = struct.pack("!HH4x", Multipart.PORT_STATS, 1)
     with EndlessAnswers(port) as switch:
         switch.flood(lambda: message(Type.MULTIPART_REPLY, switch.asked, part) * 1000)
 
 
 class ManyMeters(PlainSwitch):
-    """Switch that reports packets dropped by 100,000 meters of ports that it does not have; new ports in each reply."""
+    """Switch that reports 100,000 unknown meters in each reply, other ones each time, with dropped packets."""
 
     turn = 0
 
@@ -142,7 +142,9 @@ class ManyMeters(PlainSwitch):
 
 
 class ManyRules(PlainSwitch):
-    """Switch that reports 100,000 rules for its host's flows that no controller installed, new ones in each reply."""
+    """Switch that reports 100,000 rules in each reply, other ones each time.
+
+    No controller has installed them, but they look like pins of flows from its host."""
 
     turn = 0
 
@@ -158,7 +160,7 @@ class ManyRules(PlainSwitch):
 
 
 class ManyConfigs(PlainSwitch):
-    """Switch that reports a million empty meters and a million empty groups, which no controller installed."""
+    """Switch that reports a million empty meters and a million empty groups. No controller has installed them."""
 
     def _entries(self, request: bytes) -> list[bytes]:
         (kind,) = struct.unpack_from("!H", request)
@@ -168,7 +170,7 @@ class ManyConfigs(PlainSwitch):
 
 
 def refused_packets(port: int) -> None:
-    """Connect a switch with a new dpid, send incomplete ARP at each of its ports, and leave, again and again."""
+    """Connect as a switch with a new dpid, send an incomplete ARP packet from each of its ports, and leave."""
     switch = PlainSwitch(HOSTILE_DPID + time.monotonic_ns() % (1 << 40), PORTS)
     connection = _connected(port, switch)
     connection.send(b"".join(_incomplete(asking(0, at)) for at in range(1, PORTS + 1)))
@@ -177,12 +179,12 @@ def refused_packets(port: int) -> None:
 
 
 def _incomplete(packet_in: bytes) -> bytes:
-    """Return the packet-in with an ARP packet whose fields are all 0."""
+    """Return the packet-in with all fields of its ARP packet set to 0."""
     return packet_in[:-46] + bytes(46)
 
 
 def many_hosts(port: int) -> None:
-    """Connect 16 switches with 64 ports each, and invent 4,000 hosts at each switch."""
+    """Connect 16 switches with 64 ports each, and pretend that each switch has 4,000 hosts."""
     switches = [PlainSwitch(HOSTILE_DPID + number, 64) for number in range(16)]
     connections = [_connected(port, switch) for switch in switches]
     time.sleep(3.0)  # until the ports are edge ports
@@ -195,7 +197,7 @@ def many_hosts(port: int) -> None:
 
 
 class HalfAnswers(PlainSwitch):
-    """Switch whose answers with port counters name 130,000 ports and lack the last part."""
+    """Switch whose answers with port counters name 130,000 ports, and never get to their last part."""
 
     def answer(self, data: bytes) -> bytes:
         if data[1] != Type.MULTIPART_REQUEST or multipart_kind(data) != Multipart.PORT_STATS:
@@ -206,7 +208,7 @@ class HalfAnswers(PlainSwitch):
 
 @cache
 def invented_ports() -> list[bytes]:
-    """Return the parts of a ``HalfAnswers`` answer, 15 MB together."""
+    """Return the parts of such an answer, 15 MB together."""
     return [
         b"".join(struct.pack("!I4x12QII", number, *[number] * 12, 0, 0) for number in range(first, first + 500))
         for first in range(1000, 131_000, 500)
@@ -214,7 +216,7 @@ def invented_ports() -> list[bytes]:
 
 
 def half_answers(port: int) -> None:
-    """Connect 40 switches of the class ``HalfAnswers``."""
+    """Connect 40 ``HalfAnswers`` switches."""
     switches = [HalfAnswers(HOSTILE_DPID + number, 2) for number in range(40)]
     connections = [(_connected(port, switch), switch) for switch in switches]
     while True:
@@ -223,14 +225,14 @@ def half_answers(port: int) -> None:
 
 
 def answering(port: int, switch: PlainSwitch, more: bytes = b"") -> None:
-    """Answer all requests as ``switch`` does, and send ``more`` after each answer."""
+    """Answer each request as ``switch`` does, followed by ``more``."""
     connection = _connected(port, switch)
     while True:
         connection.send(switch.answer(connection.hear()) + more)
 
 
 def unread_echoes(port: int) -> None:
-    """Send echo requests without reading the answers."""
+    """Send echo requests, and never read an answer."""
     connection = _connected(port, PlainSwitch(HOSTILE_DPID, 2))
     while True:
         connection.send(message(Type.ECHO_REQUEST, 0) * 1000)
@@ -243,14 +245,14 @@ def phantoms(port: int) -> None:
 
 
 def same_dpid(port: int) -> None:
-    """Connect a second switch with the dpid of the good switch, again and again."""
+    """Connect as a switch with the dpid of the good one, and wait until the controller ends the connection."""
     connection = _connected(port, PlainSwitch(GOOD_DPID, 2))
     while True:
         connection.hear()
 
 
 def leaving(port: int) -> None:
-    """Act as a switch that returns, reports another master and leaves, again and again."""
+    """Connect as a switch, report that another controller is the master, and leave."""
     connection = _connected(port, PlainSwitch(HOSTILE_DPID, 2))
     connection.hear()
     connection.send(message(Type.ERROR, 0, IS_SLAVE))
@@ -258,7 +260,7 @@ def leaving(port: int) -> None:
 
 
 def silent(port: int) -> None:
-    """Open connections that send nothing."""
+    """Open a thousand connections that send nothing."""
     connections = [Connection(port, PATIENCE_S) for _ in range(1000)]
     connections[0].hear()
 
@@ -283,7 +285,7 @@ KINDS: Mapping[str, Callable[[int], None]] = {
 
 
 def _connected(port: int, switch: PlainSwitch) -> Connection:
-    """Return a connection whose handshake is done."""
+    """Return a connection after the handshake of ``switch``."""
     connection = Connection(port, PATIENCE_S)
     connection.send(message(Type.HELLO, 0))
     for _ in range(5):  # hello, features, ports, two role requests
@@ -293,7 +295,7 @@ def _connected(port: int, switch: PlainSwitch) -> Connection:
 
 
 def attack(kind: str, port: int) -> None:
-    """Flood until this process is killed."""
+    """Flood until this process is killed. A kind of flood that ends, or loses its connection, begins again."""
     while True:
         with suppress(OSError, EOFError):
             KINDS[kind](port)
@@ -315,7 +317,7 @@ def attacking(kind: str, port: int) -> Iterator[None]:
 
 @dataclass
 class Beside:
-    """Durations in milliseconds, and errors, of the calls during the flood."""
+    """Durations in milliseconds of the clients' calls, and their errors."""
 
     renewals: list[float] = field(default_factory=list)
     registrations: list[float] = field(default_factory=list)
@@ -337,7 +339,7 @@ def spec(name: str) -> JobSpec:
 
 @contextmanager
 def calls(address: str, beside: Beside) -> Iterator[None]:
-    """Renew and register jobs in two threads with a connection each."""
+    """Renew a lease and register jobs while the block runs, in one thread each."""
     with Client(address) as client:
         token = client.register_job(spec("first"), take_over=True).lease_token
 
@@ -371,9 +373,9 @@ class Result:
     rules_ms: Spread | None
     good_lost: bool
     rss_mb: tuple[float, float, float]
-    """Memory before the flood, at its end, and a while later, in MiB."""
+    """Memory in MiB: before the flood, at its end, and ``SETTLE_S`` later."""
     lines: float
-    """Number of lines of the controller's log per ten seconds of the flood."""
+    """Number of lines in the controller's log per ten seconds of the flood, without those about jobs."""
     tracebacks: int
     alarms: tuple[str, ...]
 
@@ -392,7 +394,7 @@ class Result:
 
 
 def measure(kind: str, seconds: float) -> Result:
-    """Measure one kind of flood. Raises ``SignalboxError`` when the controller ends by itself."""
+    """Return the figures of one kind of flood. Raises ``SignalboxError`` when the controller ends by itself."""
     beside = Beside()
     with tempfile.TemporaryDirectory(prefix="signalbox-flood-") as name:
         controller = ControllerProcess(Path(name))
@@ -424,7 +426,7 @@ def measure(kind: str, seconds: float) -> Result:
 
 
 def _lines(controller: ControllerProcess) -> int:
-    """Return the number of lines in the log that are not about jobs."""
+    """Return the number of lines in the log, without those about jobs."""
     return sum("job" not in line for line in controller.log.read_text(errors="replace").splitlines())
 
 

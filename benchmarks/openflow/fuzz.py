@@ -1,11 +1,11 @@
-"""Broken OpenFlow messages from one switch, while another switch must be served as usual.
+"""Benchmark ``fuzz-openflow``: broken OpenFlow messages from one switch, while the controller must serve another.
 
     .venv/bin/python -m benchmarks fuzz-openflow [--count N] [--seed S] [--first I] [--json]
 
 The real controller runs in its own process, on free ports. Message I of seed S is always the same, so ``--seed S
 --first I --count 1`` repeats it. The results are the number of connections that the controller ended, and the times for
-which the good switch waited for echoes and for rules. The exit status is 1 when the controller died, did not end
-cleanly, lost the good switch or let it wait for seconds.
+which the good switch waited for echoes and for rules. The exit status is 1 when the controller died or did not end
+cleanly, or when the good switch lost its connection or waited 5 s for an echo.
 """
 
 import json
@@ -45,9 +45,10 @@ PORT_EVERY_S = 0.5
 ASK_S = 1.0
 _READ_BACK = frozenset(MULTIPART[name] for name in ("flow stats", "aggregate stats", "group desc", "meter config"))
 _ASKED_ONCE = _READ_BACK - {MULTIPART["flow stats"]}
-"""Types of multipart requests that the controller makes once per connection.
+"""Multipart requests that the controller makes only once per connection.
 
-Flow stats are not among them, because the controller also requests them as counters."""
+A request for flow stats is repeated, because flow stats are counters, too.
+"""
 _FOREIGN_RULES = struct.pack("!QQI4x", 0, 0, 9)
 _ADDED = 0
 
@@ -56,9 +57,9 @@ _ADDED = 0
 
 
 class GoodSwitch(EchoingSwitch):
-    """Switch that adds a port every half second.
+    """Correct switch that adds a port every half second.
 
-    ``rules_ms``: milliseconds from the announcement of a port to the first rule for it."""
+    ``rules_ms``: milliseconds from the announcement of each port to the first rule that follows."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port, GOOD_DPID, PORTS)
@@ -92,7 +93,7 @@ class GoodSwitch(EchoingSwitch):
 
 
 class HostileSwitch:
-    """Switch that sends mutants (broken messages) in place of some answers; its other answers are correct."""
+    """Switch that sends a mutant (a broken message) in place of some answers. All other answers are correct."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -104,9 +105,9 @@ class HostileSwitch:
         self.thrown_out = 0
 
     def send(self, mutant: Mutant) -> None:
-        """Send a mutant when the controller expects a message of its kind.
+        """Send a mutant when the controller expects a message of its kind, and wait until it has been read.
 
-        Then wait until the controller answers an echo request or ends the connection."""
+        It has been read when the controller answers an echo request that follows it, or ends the connection."""
         try:
             if mutant.kind in HANDSHAKE:
                 self.close()
@@ -131,7 +132,7 @@ class HostileSwitch:
         self._told = set()
 
     def _connected(self, mutant: Mutant | None) -> Connection:
-        """Return the connection; if there is none, connect, with the mutant as a message of the handshake."""
+        """Return the connection. If there is none, connect; the mutant then replaces a message of the handshake."""
         if self._connection:
             return self._connection
         self.connections += 1
@@ -153,7 +154,7 @@ class HostileSwitch:
         return connection
 
     def _ready_for(self, mutant: Mutant) -> None:
-        """Wait for the request that the mutant answers, if the controller makes such a request."""
+        """Wait until the controller has sent the request that the mutant answers, if there is such a request."""
         kind = MULTIPART.get(mutant.kind)
         if kind is None or kind in self._waiting:
             return
@@ -166,9 +167,9 @@ class HostileSwitch:
             self._take(connection, connection.hear())
 
     def _xid(self, mutant: Mutant) -> int:
-        """Return the transaction id of the request that the mutant answers, 0 without an open request.
+        """Return the transaction id of the request that the mutant answers; 0 if no such request is open.
 
-        A mutant that does not announce further parts closes the request."""
+        The request is closed, unless the mutant announces that more parts follow."""
         kind = MULTIPART.get(mutant.kind, -1)
         xid = self._waiting.get(kind, 0)
         more = mutant.data[11:12] == b"\1"
@@ -190,7 +191,7 @@ class HostileSwitch:
             self._waiting[kind] = xid
 
     def _settle(self, connection: Connection) -> None:
-        """Wait for the answer to an echo request."""
+        """Wait until the controller has answered an echo request."""
         request = message(Type.ECHO_REQUEST, 7, b"settled?")
         connection.send(request)
         reply = message(Type.ECHO_REPLY, 7, b"settled?")
@@ -201,7 +202,7 @@ class HostileSwitch:
 SETTINGS: Settings = {"counters": {"interval_s": 0.05}}
 MEBI = 1 << 20
 STUCK_S = 5.0
-"""Seconds after which a good switch that waits for an echo counts as not served."""
+"""Seconds that the good switch may wait for an echo."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +212,9 @@ class Result:
     count: int
     seconds: float
     failure: str
-    """First failure; empty without one."""
+    """First failure, in words; empty if there was none."""
     at: int
-    """Number of the message before the failure."""
+    """Number of the last message that was sent."""
     connections: int
     thrown_out: int
     """Number of connections that the controller ended."""
@@ -223,11 +224,11 @@ class Result:
     rss_mb: tuple[float, float]
     tracebacks: int
     readers: Mapping[str, Mapping[str, int]]
-    """Number of messages that each reader has ``accepted`` and ``refused``."""
+    """Numbers of messages that each reader has accepted and refused."""
 
 
 def fuzz(seed: int, count: int, first: int = 0) -> Result:
-    """Send messages ``first`` to ``first + count - 1`` of the seed in order, and stop at the first failure."""
+    """Send messages ``first`` to ``first + count - 1`` of the seed in order, up to the first failure."""
     failure, at = "", first
     with tempfile.TemporaryDirectory(prefix="signalbox-fuzz-") as name:
         file = Path(name) / "reached.json"

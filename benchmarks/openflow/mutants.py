@@ -1,6 +1,6 @@
-"""OpenFlow messages of a switch, built correctly and then broken; equal seeds give equal messages.
+"""Mutants: OpenFlow messages of a switch that are built correctly and then broken. ``mutant`` is a pure function.
 
-Ryu's serialisers build the bodies where Ryu has serialisers. Many mutations change lengths, because wrong lengths cause
+Ryu's serialisers build the bodies, as far as there are any. Many mutations change lengths, because wrong lengths cause
 endless loops and overruns.
 """
 
@@ -27,7 +27,7 @@ MULTIPART = {
     "group features": ofp.OFPMP_GROUP_FEATURES,
     "meter features": ofp.OFPMP_METER_FEATURES,
 }
-"""Multipart bodies that the controller requests from a connected switch."""
+"""Multipart requests that the controller sends to a connected switch."""
 
 PORT_DESC = "port desc"
 INSTEAD_OF_HELLO = ("hello", "early error")
@@ -40,16 +40,16 @@ _LENGTHS = (0, 1, 3, 4, 7, 8, 16, 0x7FFF, 0xFFFF)
 class Mutant:
     kind: str
     data: bytes
-    """Bytes of the whole message; ``numbered`` sets its transaction id."""
+    """Whole message; ``numbered`` sets its transaction id."""
     ends: bool
-    """Whether the message announces more bytes than it has."""
+    """Whether the header announces more bytes than there are. The connection must then end for the message to end."""
 
     def numbered(self, xid: int) -> bytes:
         return self.data[:4] + struct.pack("!I", xid) + self.data[8:]
 
 
 def mutant(seed: int, number: int) -> Mutant:
-    """Return the mutant of a seed and a number, always the same one."""
+    """Return mutant ``number`` of a seed, always the same one."""
     rng = Random(f"{seed}/{number}")
     kind = rng.choice(KINDS)
     number_on_wire, build = _MESSAGES[kind]
@@ -85,7 +85,7 @@ _MUTATIONS = (
 
 
 def mutated(rng: Random, body: bytes) -> bytes:
-    """Return the body with up to three mutations; one in eight stays unchanged."""
+    """Return the body with one to three mutations, or in one of eight cases unchanged."""
     broken = bytearray(body)
     if rng.random() >= 0.125:
         for _ in range(rng.choice((1, 1, 2, 3))):
@@ -123,9 +123,7 @@ def _mutate(how: str, rng: Random, body: bytearray) -> None:
 
 
 def _wrong_length(rng: Random, body: bytearray) -> None:
-    """Replace a value that may be a length by a wrong one, close to it or far off.
-
-    A length has 16 bits, or 8 in a match field."""
+    """Replace a 16-bit number that may be a length, because it is at most the size of the body, by a wrong one."""
     places = [at for at in range(len(body) - 1) if 4 <= int.from_bytes(body[at : at + 2], "big") <= len(body)]
     if not places:
         return
@@ -149,7 +147,7 @@ def _address(rng: Random) -> str:
 
 
 def _match(rng: Random) -> bytes:
-    """Return a match that a rule of the controller or a foreign rule may have."""
+    """Return a match, as a rule of the controller or a foreign rule may have."""
     fields: dict[str, Any] = {}
     if rng.random() < 0.5:
         fields["in_port"] = rng.choice((1, 2, 0xFFFFFFFE, rng.getrandbits(32)))
@@ -250,7 +248,7 @@ def _table_stats(rng: Random) -> bytes:
 
 
 def _table_features(rng: Random) -> bytes:
-    """Return table features with some properties, which the controller does not read."""
+    """Return table features, each followed by random properties, which the controller does not read."""
     tables = b""
     for _ in range(rng.randrange(5)):
         more = rng.randbytes(8 * rng.randrange(9))
