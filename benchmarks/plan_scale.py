@@ -1,11 +1,11 @@
-"""Benchmark ``plan-scale``: time from snapshot to plan, compared with the published greedy in plain Python.
+"""Benchmark ``plan-scale``: time of a plan for 1,728 to 100,000 flows, against the published greedy in plain Python.
 
-For each case the result is a line with the processor times of planner and greedy, the ratio of the two times and its
-target. The line also has wall time, slowdown, bound and peak memory.
+The planner's time is that from a ``Snapshot`` to a checked plan, without ECMP's draws. A snapshot has the flows by job;
+candidate paths are not computed yet. The greedy gets the same snapshot, and returns an unchecked path for each flow.
+Each case runs in a process of its own.
 
-Each case has its own process, in which both planner and greedy run. The planner's time is measured from a ``Snapshot``
-(flows by job, candidate paths that are not yet computed) to a checked plan, without ECMP's draws. The greedy runs from
-the same snapshot to an unchecked path per flow.
+A line has the CPU times of planner and greedy, their ratio and its limit, and the planner's wall time, slowdown, bound
+and peak memory.
 """
 
 import gc
@@ -41,24 +41,24 @@ _T = TypeVar("_T")
 
 _FLOWS_PER_JOB = 1_000
 _MOST_RUNS, _BUDGET_S = 5, 12.0
-"""Largest number of timed runs after the first, and seconds after which no further run begins."""
+"""Number of timed runs after the first, at most, and seconds after which no further run begins."""
 
 
 class Case(NamedTuple):
     name: str
     make: Callable[[], tuple[Fabric, Sequence[WorkloadJob]]]
-    """Function that returns the fabric with its failures, and the jobs."""
+    """Function that returns the fabric, without failed parts, and the jobs."""
     max_subflows: int = 1
-    """Largest number of subflows of a flow."""
+    """Number of subflows that a flow may have."""
     times_greedy: float | None = None
-    """Target: largest processor time of the plan, as a multiple of the greedy's processor time."""
+    """Target: CPU time of the plan / CPU time of the greedy, at most."""
     times_limit: float | None = None
-    """Target: largest wall time of the plan, as a multiple of the time limit."""
+    """Target: wall time of the plan / time limit, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Result of a case. ``cpu_ms`` and ``greedy_ms`` are processor time, ``wall_ms`` is wall time, all medians."""
+    """Result of a case. ``cpu_ms`` and ``greedy_ms`` are CPU times, ``wall_ms`` is wall time; all are medians."""
 
     case: str
     flows: int
@@ -147,16 +147,16 @@ def _measure(name: str, limits: PlanLimits) -> Measured:
 
 
 def peak_mib() -> float:
-    """Return the peak memory of this process in MiB; ``ru_maxrss`` would be inherited from the parent process."""
+    """Return the peak memory of this process in MiB. At its start, ``ru_maxrss`` is that of the parent process."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     kib = next(line.split()[1] for line in lines if line.startswith("VmHWM:"))
     return int(kib) / 1024
 
 
 def _timed(of: Callable[..., _T], snapshot: Snapshot, *others: object) -> tuple[float, float, _T]:
-    """Call ``of``, and return processor seconds, wall seconds and the result.
+    """Return the CPU seconds and the wall seconds of a call of ``of``, and its result.
 
-    Its first argument is a copy of ``snapshot`` without computed candidate paths; ``others`` follow."""
+    ``of`` is called with a copy of ``snapshot`` that has no computed candidate paths, and with ``others``."""
     fresh = replace(snapshot, paths=snapshot.paths.without(()))
     gc.collect()
     gc.freeze()
@@ -170,10 +170,10 @@ def _planned(snapshot: Snapshot, limits: PlanLimits) -> Plan:
 
 
 def published_greedy(snapshot: Snapshot) -> Mapping[FlowId, tuple[LinkId, ...]]:
-    """Return the routes of the greedy of arXiv 2503.05324 on a leaf-spine.
+    """Return the routes of the greedy in arXiv 2503.05324, on a leaf-spine.
 
-    All flows out of one leaf form a set, and all flows into one leaf form another. The sets are routed in order of
-    size, largest first. Each flow takes the path whose more loaded link has the fewest flows."""
+    It routes the flows leaf by leaf: the flows out of a leaf are one set, the flows into it another, and the largest
+    set comes first. Each flow takes the spine for which the fuller of its two links has the fewest flows."""
     paths = snapshot.paths
     up = {leaf: {paths.far_end[link]: link for link in paths.links_from(leaf)} for leaf in _leaves(snapshot)}
     down = {leaf: {link.dpid: link for link in paths.links_into(leaf)} for leaf in up}
@@ -209,9 +209,9 @@ def _leaves(snapshot: Snapshot) -> set[Dpid]:
 
 
 def _rings(spines: int = 0, cables: int = 0) -> tuple[Fabric, Sequence[WorkloadJob]]:
-    """Return a fabric and five jobs in rings of four, with 1,728 flows in total, like the published workloads.
+    """Return five jobs in rings of four, with 1,728 flows, on a fabric like that of the published workloads.
 
-    ``spines``, ``cables``: numbers of failed spines and of failed cables."""
+    ``spines``, ``cables``: numbers of failed ones."""
     fabric = leaf_spine(64, 32, 32, LINK_BPS, LINK_BPS)
     jobs = jobs_of(generate(fabric, 5, 4, Placement.WHOLE_LEAF, SEED), fabric)
     broken = without(fabric, spine_links(fabric, range(32 - spines, 32))) if spines else fabric
@@ -219,14 +219,14 @@ def _rings(spines: int = 0, cables: int = 0) -> tuple[Fabric, Sequence[WorkloadJ
 
 
 def _random(flows: int, hosts_per_leaf: int = 196, cables: int = 0) -> tuple[Fabric, Sequence[WorkloadJob]]:
-    """Return rings over random hosts of a 512 x 128 leaf-spine, with a job per 1,000 flows."""
+    """Return rings over random hosts of a leaf-spine with 512 leaves and 128 spines, one job per 1,000 flows."""
     fabric = leaf_spine(512, 128, hosts_per_leaf, LINK_BPS, LINK_BPS)
     jobs = jobs_of(random_flows(fabric, flows, max(1, flows // _FLOWS_PER_JOB), SEED), fabric)
     return without_random_links(fabric, cables, SEED) if cables else fabric, jobs
 
 
 def _many_jobs() -> tuple[Fabric, Sequence[WorkloadJob]]:
-    """Return 2,000 jobs, each a ring over 36 random hosts of 64 x 32 x 64; no two jobs share a pair of hosts."""
+    """Return 2,000 rings over 36 random hosts each, without a common pair of hosts, on 64 leaves with 64 hosts."""
     fabric = leaf_spine(64, 32, 64, LINK_BPS, LINK_BPS)
     numbering = Numbering(fabric)
     rng = random.Random(SEED)

@@ -1,8 +1,8 @@
-"""CPU time of one scrape of a large network.
+"""Benchmark ``scrapes``: CPU time and size of one scrape of the metrics of a large network.
 
-The input is a status as the control loop publishes it, for a leaf-spine with many small jobs that are planned, pinned
-and measured. The results are size and CPU time of a scrape over HTTP; the CPU time is also given relative to that of a
-plain loop of Python. The output is a table, and ``out/bench/scrapes.json``.
+The network is a leaf-spine with 1,000 small jobs, all of them planned, pinned and measured. It is given as the status
+that a control loop publishes. The metrics are read over HTTP. To compare machines, the CPU time is also given relative
+to that of a plain loop in Python. The output is a table, and ``out/bench/scrapes.json``.
 """
 
 import os
@@ -36,22 +36,22 @@ from signalbox.jobs.subflows import Dividing
 LEAVES, SPINES, HOSTS_PER_LEAF, JOBS = 64, 32, 32, 1000
 LINK_BPS = 100e9
 BACKGROUND_EVERY = 10
-"""Distance between links with unannounced traffic: every tenth link carries some."""
+"""Period of the links with unannounced traffic: every tenth link has some."""
 SCRAPES = 20
 LOOP = 1_000_000
-"""Rounds of the plain loop."""
+"""Number of rounds of the plain loop."""
 RESULTS = Path("out/bench/scrapes.json")
 
 Row = dict[str, str | float]
 
 
 def network(leaves: int, spines: int, hosts_per_leaf: int, jobs: int) -> Status:
-    """Return a status in which every metric of switches, links and jobs has a value."""
+    """Return the status of a leaf-spine in which every metric of switches, links and jobs has a value."""
     return status_of(leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS), jobs)
 
 
 def status_of(fabric: Fabric, jobs: int) -> Status:
-    """Return a status as the control loop publishes it, with jobs of two hosts each."""
+    """Return the status of a fabric as a control loop publishes it, with ``jobs`` jobs of two hosts each."""
     load = LinkLoad(window_s=6, noise_fraction=0.1)
     links = [*fabric.links, *(link for host in fabric.hosts.values() for link in (host.uplink, host.downlink))]
     totals = np.random.default_rng(1).integers(1 << 40, 1 << 44, len(links))
@@ -71,7 +71,7 @@ def status_of(fabric: Fabric, jobs: int) -> Status:
 
 
 def _pair(fabric: Fabric, number: int, jobs: int) -> tuple[str, str]:
-    """Return a host in the first half of the leaves and a host in the second half."""
+    """Return the two hosts of a job: one from the begin of the list of hosts, one from its end."""
     ips = list(fabric.hosts)
     return ips[number % jobs], ips[-1 - number % jobs]
 
@@ -102,9 +102,9 @@ def _demand(pair: tuple[str, str]) -> JobDemand:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """Size and cost of a scrape.
+    """Size and cost of one scrape.
 
-    ``cpu_s``: CPU time of this process, which runs both server and client; it includes reading the answer."""
+    ``cpu_s``: CPU time of this process, which is server and client; it includes the reading of the answer."""
 
     bytes: int
     series: int
@@ -121,7 +121,7 @@ def scrape(port: int, encoding: str) -> Scrape:
 
 
 def plain_loop_s() -> float:
-    """Return the CPU time of a plain loop, a measure of the machine's speed."""
+    """Return the CPU time of a plain loop in seconds, as a measure of the machine's speed."""
     began, total = time.process_time(), 0
     for number in range(LOOP):
         total += number & 7
@@ -129,7 +129,7 @@ def plain_loop_s() -> float:
 
 
 def measured(leaves: int, spines: int, hosts_per_leaf: int, jobs: int, scrapes: int) -> list[Row]:
-    """Return the size and the median CPU time of a scrape, a row for each content encoding."""
+    """Return, for each content encoding, the size and the median CPU time of a scrape."""
     board = StatusBoard()
     status = network(leaves, spines, hosts_per_leaf, jobs)
     board.publish(status)

@@ -1,7 +1,6 @@
-"""Second Open vSwitch in its own namespaces, with one switch that can be frozen.
+"""Additional spine in a second Open vSwitch, which can be frozen while the switches of the lab go on.
 
-The input is a running lab and the controller's port. The result is an additional spine with a cable to some of the
-lab's leaves, whose daemon can be stopped and continued.
+The second Open vSwitch runs in namespaces of its own. The spine has cables to some of the lab's leaves.
 """
 
 import os
@@ -18,12 +17,12 @@ from signalbox.errors import SignalboxError
 
 DPID = 0x1F0
 FIRST_PORT = 90
-"""First port number on the leaves for cables to the second spine; the lab uses lower numbers."""
+"""Port number on a leaf, above those of the lab, from which the cables to the second spine are counted."""
 DAEMON = "ovs-vswitchd"
 
 
 class SecondSpine:
-    """Spine of the second Open vSwitch. ``name``: name of its bridge. ``leaves``: leaves to which it has cables."""
+    """Spine in the second Open vSwitch. ``name``: name of its bridge. ``leaves``: leaves to which it has cables."""
 
     def __init__(self, lab: Lab, inside: Place, leaves: Sequence[str]) -> None:
         self.name = f"{lab.topo.prefix}second"
@@ -33,7 +32,7 @@ class SecondSpine:
 
     @property
     def socket(self) -> str:
-        """Unix socket where the bridge reaches its controller, relative to the parent of OVS's run directory."""
+        """Unix socket for the connection to the controller, relative to the parent of Open vSwitch's run directory."""
         return f"openvswitch/{self.name}.controller"
 
     def build(self) -> None:
@@ -68,7 +67,7 @@ class SecondSpine:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        """Send a signal to the daemon and its monitor."""
+        """Send a signal to ovs-vswitchd and to the process that monitors it."""
         for pid, words in self._inside.processes().items():
             if DAEMON in words:
                 os.kill(pid, number)
@@ -78,8 +77,7 @@ class SecondSpine:
 def second_spine(lab: Lab, controller_port: int, leaves: Sequence[str]) -> Iterator[SecondSpine]:
     """Run the second spine while the block runs.
 
-    Its cables are removed with the namespaces. The ports of these cables stay on the lab's bridges.
-    """
+    Its cables end with its namespaces. Their ports stay on the bridges of the lab."""
     with place() as inside:
         made = SecondSpine(lab, inside, leaves)
         made.start()

@@ -1,9 +1,10 @@
-"""Slowdowns of training under every routing scheme, compared with the published table (arXiv 2503.05324).
+"""Benchmark ``simulation``: slowdown of training under every scheme, beside the published values (arXiv 2503.05324).
 
 The input is a folder of published workloads. The table has, for each scheme and number of failed spines, the mean
-slowdown over the workloads, the worst workload's slowdown in brackets, and the published mean.
-``out/bench/simulation.json`` has every cell. A run replaces the cells that it computes and keeps all other cells, so
-that a long table can be made in parts.
+slowdown over the workloads, that of the worst workload in brackets, and the published mean.
+
+``out/bench/simulation.json`` has a cell for each scheme, workload and number of failed spines. A run replaces the cells
+that it computes and keeps all others, so that a long table can be made in parts.
 """
 
 import json
@@ -33,32 +34,32 @@ from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import Striping
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
-"""Fabric for which the published workloads are made."""
+"""Size of the fabric for which the published workloads are made."""
 LINK_BPS = 100e9
 FAILED = (0, 1, 4, 8)
-"""Numbers of failed spines. The spines with the highest numbers are failed throughout the run."""
+"""Numbers of failed spines. The spines with the highest numbers fail before a run begins."""
 ITERATIONS = 11
-"""Iterations of each job, as in the published simulator."""
+"""Number of iterations of each job, as in the published simulator."""
 TIME_LIMIT_S = 60.0
-"""Time limit of a plan in seconds; the published integer program had none."""
+"""Time limit of a plan in seconds. The published integer program had none."""
 RESULTS = Path("out/bench/simulation.json")
 
 Cell = dict[str, Any]
 
 
 class Trial(NamedTuple):
-    """Scheme, and behaviour of the simulated controller and senders."""
+    """Scheme, and how the simulated controller and senders behave."""
 
     scheme: str
-    """Name of the scheme in ``SCHEMES``."""
+    """Scheme, by its name in ``SCHEMES``."""
     replan: Replan = Replan.PUBLISHED
     lose_sent: bool = False
     max_subflows: int = 1
     striping: Striping = Striping.PACED
     seeds: tuple[int, ...] = (1,)
-    """Seeds, one per run; the result is the mean of the runs."""
+    """Random seed of each run. The result is the mean of the runs."""
     shuffled: bool = False
-    """Whether the seed draws the order of the flows; otherwise the flows have the order of the files."""
+    """Whether the seed shuffles the flows; otherwise they keep the order of the files."""
 
 
 TRIALS: Mapping[str, Trial] = {
@@ -79,7 +80,11 @@ TRIALS: Mapping[str, Trial] = {
     "ecmp, ten hashes": Trial("ecmp", seeds=tuple(range(1, 11))),
     "greedy, ten orders": Trial("greedy", seeds=tuple(range(1, 11)), shuffled=True),
 }
-"""Trials: the first five as published, "planned" as the controller runs it, then variants that explain differences."""
+"""Trials by name.
+
+The first five are as published. "planned whole" and "planned split" are as the controller plans. The others differ in
+one respect from one of these, to explain differences.
+"""
 
 PUBLISHED: Mapping[str, Mapping[int, float]] = {
     "ecmp": {0: 4.54, 1: 4.59, 4: 4.91, 8: 4.94},
@@ -88,11 +93,11 @@ PUBLISHED: Mapping[str, Mapping[int, float]] = {
     "greedy": {0: 1.134, 1: 1.90, 4: 1.90, 8: 1.96},
     "edge-coloring": {0: 1.000, 1: 1.86, 4: 1.93, 8: 1.97},
 }
-"""Mean slowdown over the nine workloads in the authors' simulator, by scheme and failed spines."""
+"""Mean slowdown over the nine workloads in the authors' simulator, by scheme and number of failed spines."""
 
 
 def run(trial: Trial, folder: Path, intact: Fabric, failed: int, iterations: int) -> Cell:
-    """Simulate one workload under one trial, and return its cell of the table."""
+    """Simulate one workload in one trial, and return its cell."""
     fabric = without(intact, spine_links(intact, range(SPINES - failed, SPINES))) if failed else intact
     jobs = read_workload(folder, intact, trial.max_subflows, trial.striping)
     problem = problem_of(fabric, jobs)
@@ -135,7 +140,7 @@ def _known(slowdown: float | None) -> float:
 
 
 def summary(cells: Sequence[Cell]) -> list[Row]:
-    """Return a row of each scheme: mean and worst slowdown over the workloads, and the published mean."""
+    """Return a row for each scheme, with the mean and the worst slowdown over the workloads, and the published mean."""
     rows = []
     for name in TRIALS:
         of = {

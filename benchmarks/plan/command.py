@@ -1,8 +1,9 @@
-"""Benchmark ``plan``: times of planning, and slowdowns compared with proven bounds and published schemes.
+"""Benchmark ``plan``: time and slowdown of plans, against proven bounds and published schemes.
 
-It needs no network and no root. The input is a folder of published workloads, and options that select cases. The
-output is tables or, with ``--json``, all measurements; ``plan.json`` is always written, and replaced as a whole. Module
-``workloads`` has the cases. A ``Target`` has the number of cases that meet it, and the worst case.
+It needs no network and no root. The input is a folder of published workloads, if given, and options that select cases
+(``workloads`` has them). The output is tables or, with ``--json``, all measurements. They are also written to
+``plan.json``, which is replaced as a whole. For each target the output has the number of cases that meet it, and the
+worst one.
 """
 
 import json
@@ -54,7 +55,7 @@ from signalbox.commands.output import AsJson
 
 @dataclass(slots=True)
 class Results:
-    """Measurements of a run. ``asked``: options of the run. ``finished``: whether all steps are done."""
+    """Measurements of a run. ``asked``: its options. ``finished``: whether all steps were done."""
 
     asked: dict[str, Any]
     rows: list[Row] = field(default_factory=list)
@@ -80,7 +81,7 @@ class Results:
         }
 
     def save(self, file: Path) -> None:
-        """Replace the file by one with all measurements as JSON. Raises ``OSError``."""
+        """Write all measurements to the file as JSON, replacing it at once. Raises ``OSError``."""
         file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_suffix(".part")
         fresh.write_text(json.dumps(self.data(), indent=1) + "\n", encoding="utf-8")
@@ -90,7 +91,7 @@ class Results:
 # ---- summaries
 
 Line = dict[str, str]
-"""Line of a table: texts by column."""
+"""Line of a table: text by column."""
 
 
 def scheme(row: Row | Missing) -> str:
@@ -98,10 +99,10 @@ def scheme(row: Row | Missing) -> str:
 
 
 def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
-    """Return a line for each group, failure and scheme that has rows.
+    """Return a line for each group, failure and scheme.
 
-    Slowdowns and subflows are means over the workloads; "mean of jobs" is the mean over the workloads of each
-    workload's mean over its jobs."""
+    Slowdowns and subflows are means over the workloads. "mean of jobs" is the mean over the workloads of the mean
+    slowdown of their jobs."""
     grouped: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in rows:
         grouped[row.group, row.failure, scheme(row)].append(row)
@@ -127,9 +128,7 @@ def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
 
 
 def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
-    """Return a line for each group, change and number of subflows.
-
-    Slowdowns and moves are means over the workloads, times are medians."""
+    """Return a line for each group, change and number of subflows. Slowdowns and moves are means, times are medians."""
     grouped: defaultdict[tuple[str, str, int], list[ChangeRow]] = defaultdict(list)
     for row in rows:
         grouped[row.group, row.change, row.max_subflows].append(row)
@@ -160,15 +159,15 @@ def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
 _ROUNDING = 1e-9
 _WITHIN = 1.01
 _MOST_FLOWS, _FEWEST_FLOWS = 1_728, 1_152
-"""Largest and smallest number of flows of the cases for which times have a target."""
+"""Numbers of flows between which a case has a target for its time."""
 _MODEL = 5_000
-"""Largest number of variables (class x path) of a case for which the time of the proof has a target."""
+"""Number of variables (class x path pairs) up to which a case has a target for the time of its proof."""
 _CABLES = tuple(name for name, failure in FAILURES.items() if failure.cables)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Target that ``met`` of ``cases`` meet. ``worst``: worst value of all cases, in words."""
+    """Target that ``met`` of ``cases`` rows meet. ``worst``: value of the worst row, in words."""
 
     name: str
     cases: int
@@ -178,21 +177,21 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Rule that judges rows."""
+    """Target for rows."""
 
     name: str
     of: Callable[[Row], bool]
-    """Whether the rule applies to a row."""
+    """Function that returns whether the target applies to a row."""
     met: Callable[[Row], bool]
-    """Whether a row meets the target."""
+    """Function that returns whether a row meets the target."""
     figure: Callable[[Row], float]
-    """Value of a row; larger is worse."""
+    """Function that returns the value of a row; larger is worse."""
     words: str
-    """Format string that turns the value into words."""
+    """Format of the value."""
 
 
 def _off(row: Row) -> float:
-    """Return the slowdown relative to the smallest possible one, or to the bound where no closed form is known."""
+    """Return how far a row is from the best: slowdown / closed form or, where there is none, slowdown / bound."""
     return row.slowdown / (row.closed_form or row.bound)
 
 
@@ -206,7 +205,7 @@ def _exact(row: Row) -> bool:
 
 
 def _timed(name: str, of: Callable[[Row], bool], ms: float, words: str = "{:.0f} ms", proven: bool = False) -> _Rule:
-    """Return the rule that planning takes at most ``ms``, and with ``proven`` also proves the slowdowns."""
+    """Return the target that planning takes at most ``ms`` and, with ``proven``, that all slowdowns are proven."""
     return _Rule(
         name, of, lambda row: row.total_ms <= ms and (row.proven or not proven), lambda row: row.total_ms, words
     )
@@ -300,7 +299,7 @@ def _of_changes(changes: Sequence[ChangeRow]) -> Iterable[Target]:
 SAVED_EVERY_S = 10.0
 QUICK_SCHEMES = ("planned", "ecmp", "greedy")
 QUICK_FAILURES = ("none", "4-spines", "40-cables")
-"""Failures that ``--quick`` measures; ``QUICK_SCHEMES`` are its schemes."""
+"""Failures and schemes that ``--quick`` measures."""
 MOST_CHANGED = 10
 """Number of generated workloads whose changes are measured."""
 
@@ -369,7 +368,7 @@ def _changes(results: Results, found: Workloads, limits: PlanLimits) -> list[Ste
 
 
 def _run(steps: list[Step], results: Results, file: Path) -> None:
-    """Run the steps, and save the results every ``SAVED_EVERY_S`` and at the end, even after an exception."""
+    """Run the steps. Save the results every ``SAVED_EVERY_S``, and at the end in any case."""
     columns = (
         BarColumn(),
         MofNCompleteColumn(),

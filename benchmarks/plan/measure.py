@@ -1,15 +1,14 @@
-"""Measurement of single plans, and the cost of a change for a running network: a cable fails, or a job leaves.
+"""Measurement of single plans (``measure``), and of changes of a running network (``changed``).
 
-For a ``Case`` the result is a ``Row``, or ``Missing`` when the scheme gave no plan: the slowdowns that a scheme reaches
-on a setting with a failure, and the time it takes. Times are the planner's own, from a ``Problem`` to a checked plan.
-They are medians of as many runs as the time budget of a case allows; a first run does not count, unless it is the only
-one. Every run gets a new problem, so that nothing is reused. ECMP is drawn in the first run only, and only for
-``planned`` and ``ecmp``; the times do not include it.
+``measure`` plans a ``Case`` and returns a ``Row`` with the slowdowns and the time, or ``Missing`` if there is no plan.
+Times are the planner's own, from a ``Problem`` to a checked plan. They are medians of as many runs as the time budget
+of a case allows. The first run does not count, unless it is the only one. Every run gets a new problem, so that nothing
+can be reused. ECMP is drawn in the first run only, and only for ``planned`` and ``ecmp``; times do not include it.
 
-For a change the result is a ``ChangeRow``. It has the repair, the plan that starts from the repaired routes, and a plan
-made from scratch for comparison. A seed selects the job, or the cable among the cables that some flow uses. A plan's
-moves are the *fewest* when it has none, or when the best routing with one move less provably has worse slowdowns. The
-solver searches for that routing when whole flows move.
+In ``changed`` a cable fails or a job leaves, drawn by a seed. The ``ChangeRow`` has the repair, the plan that starts
+from the repaired routes, and a plan from scratch for comparison. The plan's moves are the *fewest* if there are none,
+or if every routing with one move less is proven to have worse slowdowns. The solver searches for such a routing when
+flows are whole.
 """
 
 import gc
@@ -40,28 +39,28 @@ from offline.schemes import SCHEMES
 from signalbox.errors import SignalboxError
 
 PLANNED = "planned"
-"""Scheme that can split flows, and for which targets are set."""
+"""Scheme that has targets, and that can split flows."""
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Limits of the runs of a case."""
+    """Limits of the number of runs of a case."""
 
     most: int
-    """Largest number of timed runs after the first."""
+    """Number of timed runs after the first, at most."""
     budget_s: float
-    """Seconds after which no further run begins; a first run that takes longer is the only one."""
+    """Seconds after which no further run begins. If the first run takes longer, it is the only one."""
 
 
 OF_PLANNED = Runs(most=5, budget_s=0.7)
 OF_OTHERS = Runs(most=1, budget_s=0.3)
-"""Limits for the published schemes, whose times are not compared."""
+"""Runs of the published schemes, whose times are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Case to measure. ``max_subflows``: largest number of subflows of a flow, 1 for whole flows."""
+    """Case to measure. ``max_subflows``: number of subflows that a flow may have, 1 for whole flows."""
 
     setting: Setting
     failure: str
@@ -79,9 +78,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Times in ms, medians of ``runs``.
+    """Times in ms, each the median of ``runs`` runs.
 
-    ``snapshot_ms``: time to make the problem from the fabric and the jobs; not part of ``total_ms``."""
+    ``snapshot_ms``: time from fabric and jobs to the problem, which is not a part of ``total_ms``."""
 
     snapshot_ms: float
     build_ms: float
@@ -93,7 +92,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Times):
-    """Result of one case. Fields without a docstring have the meanings of the fields of ``Plan``."""
+    """Result of one case. Fields without a docstring are those of ``Plan``."""
 
     group: str
     workload: str
@@ -104,29 +103,26 @@ class Row(Times):
     jobs: int
     flows: int
     classes: int
-    """Number of classes of interchangeable flows that cross the fabric."""
+    """Number of classes of interchangeable flows between different leaves."""
     variables: int
-    """Approximate number of class x path pairs."""
+    """Number of variables: pairs of a class and a path, where each link out of the source's leaf counts as one path."""
     slowdown: float
     mean_slowdown: float
     bound: float
     fluid_bound: float
     integer_bound: float
     closed_form: float | None
-    """Smallest possible worst slowdown where it is known without a planner; None elsewhere.
-
-    With S spines and D flows of the fullest leaf it is max(1, ceil(D/S)) for whole flows and max(1, D/S) for split
-    ones; see ``closed_form``."""
+    """Smallest possible worst slowdown, where a formula is known (function ``closed_form``); None elsewhere."""
     certificate: str
     slowdowns_proven: int
     solver: str
     subflows: float
-    """Mean number of subflows of a routed flow."""
+    """Mean number of subflows of the routed flows."""
     most_subflows: int
-    """Largest number of subflows of a routed flow."""
+    """Largest number of subflows of any routed flow."""
     unrouted: int
     ecmp_mean: float | None
-    """Mean of the worst slowdown under hashing; ``ecmp_p95`` is its 95th percentile."""
+    """Mean of the worst slowdown over draws of ECMP; ``ecmp_p95`` is the 95th percentile."""
     ecmp_p95: float | None
 
     @property
@@ -135,7 +131,7 @@ class Row(Times):
 
     @property
     def proven(self) -> bool:
-        """Whether the whole sorted vector of slowdowns is proven."""
+        """Whether all slowdowns, as a sorted vector, are proven to be the smallest possible."""
         return self.certificate == "optimal"
 
     @property
@@ -145,7 +141,7 @@ class Row(Times):
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Case without a plan, and the reason."""
+    """Case for which the scheme gave no plan."""
 
     group: str
     workload: str
@@ -157,7 +153,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Result of timed runs. ``problem`` and ``answer`` are from the first run."""
+    """Result of several runs. ``problem`` and ``answer`` are those of the first run."""
 
     problem: Problem
     answer: Plan | NoPlan
@@ -165,7 +161,7 @@ class Timed:
 
 
 def cases(settings: Sequence[Setting], schemes: Sequence[str], failures: Sequence[str]) -> list[Case]:
-    """Return the cases: all schemes keep flows whole, and ``planned`` also splits them."""
+    """Return the cases: every scheme with whole flows, and ``planned`` also with split flows."""
     return [
         Case(setting, failure, scheme, max_subflows)
         for setting in settings
@@ -224,7 +220,7 @@ def timed_runs(
     limits: PlanLimits,
     runs: Runs,
 ) -> Timed:
-    """Run a scheme several times, each time on a new problem from ``make``."""
+    """Run a scheme several times, each time on a new problem made by ``make``."""
     began = time.perf_counter()
     problem, first, snapshot_ms = _run(make, scheme, limits)
     times = [(snapshot_ms, first)]
@@ -248,9 +244,9 @@ def timed_runs(
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Exclude all present objects from garbage collection while the block runs.
+    """Exclude all existing objects from garbage collection while the block runs.
 
-    The first full collection would add 40 to 60 ms to some measurement."""
+    Otherwise the first full collection would add 40 to 60 ms to a measurement."""
     gc.collect()
     gc.freeze()
     try:
@@ -260,7 +256,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def sizes(problem: Problem) -> tuple[int, int]:
-    """Return the numbers of classes and of class x path pairs, counting a path per link out of the source's leaf."""
+    """Return the numbers of classes and of variables, as in ``Row``."""
     classes = {
         (flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf, flow.max_subflows)
         for flow in problem.flows
@@ -270,11 +266,11 @@ def sizes(problem: Problem) -> tuple[int, int]:
 
 
 def closed_form(problem: Problem, setting: Setting, failure: Failure, split: bool) -> float | None:
-    """Return the smallest worst slowdown on an even leaf-spine with S spines left; None for other settings.
+    """Return the smallest possible worst slowdown on an even leaf-spine; None for other settings.
 
-    It is max(1, ceil(D/S)) for whole flows and max(1, D/S) for split flows, where D flows leave or enter the fullest
-    leaf. docs/explanation/planning.md derives it: pigeonhole and König for whole flows, intervals of a colouring for
-    split flows."""
+    If S spines are left, and the fullest leaf sends or receives D flows, it is max(1, ceil(D/S)) for whole flows and
+    max(1, D/S) for split flows. docs/explanation/planning.md derives both: by the pigeonhole principle and König's
+    theorem for whole flows, by intervals of an edge colouring for split flows."""
     if not setting.even or failure.cables or failure.of_one_job:
         return None
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
@@ -296,16 +292,16 @@ def _run(
 
 Change = Literal["cable fails", "job leaves"]
 MAX_SUBFLOWS: Mapping[Change, int] = {"cable fails": 8, "job leaves": 2}
-"""Largest number of subflows of split flows, by change."""
+"""Number of subflows that split flows may have, by change."""
 _MOST_VARIABLES = 5_000
-"""Largest number of class x path pairs for which the solver tries to prove the fewest moves."""
+"""Number of variables up to which the solver tries to prove the fewest moves."""
 _SMALL = 4
 _SMALL_SEEDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """Cost of one change. Times are medians in ms."""
+    """Cost of one change for a running network. Times are medians in ms."""
 
     group: str
     workload: str
@@ -313,11 +309,11 @@ class ChangeRow:
     max_subflows: int
     flows: int
     before_slowdown: float
-    """Worst slowdown of the plan that was in force."""
+    """Worst slowdown before the change."""
     displaced: int
-    """Number of flows that lost their path; their new paths do not count as moves."""
+    """Number of flows that lost their path. Their new paths do not count as moves."""
     repair_slowdown: float
-    """Worst slowdown after the repair, which moves no other flow."""
+    """Worst slowdown after the repair, which gives only these flows other paths."""
     repair_ms: float
     slowdown: float
     bound: float
@@ -325,18 +321,18 @@ class ChangeRow:
     slowdowns_proven: int
     jobs: int
     moves: int
-    """Number of moves of the plan after the repair."""
+    """Number of flows that the plan moves from their path after the repair."""
     fewest: bool
-    """Whether it is proven that no routing with the same slowdowns moves fewer flows."""
+    """Whether these moves are proven to be the fewest for the plan's slowdowns."""
     total_ms: float
     scratch_slowdown: float
-    """Worst slowdown of a plan that ignores the running routes."""
+    """Worst slowdown of a plan made without the present routes."""
     scratch_moves: int
-    """Number of flows that would move for a plan that ignores the running routes."""
+    """Number of flows that such a plan would move."""
 
 
 def small_settings() -> list[Setting]:
-    """Return settings on small fabrics, where fewest moves can be proven: the demo's size, and twice as many leaves."""
+    """Return settings so small that fewest moves can be proven: the demo's fabric, and one with twice the leaves."""
     fabrics = {
         f"{leaves}x{_SMALL}x{_SMALL}": leaf_spine(leaves, _SMALL, _SMALL, LINK_BPS, LINK_BPS)
         for leaves in (_SMALL, 2 * _SMALL)
@@ -352,10 +348,9 @@ def small_settings() -> list[Setting]:
 
 
 def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -> ChangeRow:
-    """Measure one change.
+    """Measure one change. ``split``: whether flows may have ``MAX_SUBFLOWS`` subflows.
 
-    ``split``: whether flows may have up to ``MAX_SUBFLOWS`` subflows. Raises ``SignalboxError`` when there is no
-    plan, before or after the change."""
+    Raises ``SignalboxError`` when there is no plan before or after the change."""
     max_subflows = MAX_SUBFLOWS[change] if split else 1
     jobs = with_subflows(setting.jobs, max_subflows)
     before = _plan(problem_of(setting.fabric, jobs), limits)
@@ -393,12 +388,12 @@ def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -
 
 
 def changes_of(setting: Setting) -> Sequence[Change]:
-    """Return the changes that apply to the setting; a job can leave only if other jobs stay."""
+    """Return the changes that are possible. A job can leave only if another one stays."""
     return ("cable fails", "job leaves") if len(setting.jobs) > 1 else ("cable fails",)
 
 
 def is_fewest(problem: Problem, answer: Plan, limits: PlanLimits) -> bool:
-    """Return whether it is proven that no routing has the plan's slowdowns with fewer moves."""
+    """Return whether the plan's moves are proven to be the fewest for its slowdowns (see the module)."""
     if not answer.moves:
         return True
     if any(flow.max_subflows > 1 for flow in problem.flows) or sizes(problem)[1] > _MOST_VARIABLES:
@@ -436,6 +431,6 @@ def _found(answer: Plan | NoPlan) -> Plan:
 
 
 def _small_jobs(fabric: Fabric, placement: Placement, seed: int) -> tuple[WorkloadJob, ...]:
-    """Return three jobs on nearly all hosts."""
+    """Return three jobs that fill nearly all hosts."""
     rings = len(fabric.hosts) // (3 * 2)
     return jobs_of(generate(fabric, jobs=3, ring_size=2, placement=placement, seed=seed, max_rings=rings), fabric)

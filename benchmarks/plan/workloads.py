@@ -1,14 +1,13 @@
-"""Workloads, fabrics and failures on which ``plan`` measures planning.
+"""Workloads, fabrics and failures for which ``plan`` measures planning.
 
-The input is a folder of published workloads, or none. The results are ``Setting``s, each with the names of the
-``Failure``s that apply to it, in these groups:
+A ``Setting`` is a fabric with jobs, and has the names of the ``Failure``s that apply to it. The groups of settings are
 
-- *published*: the folders of workload files, on the fabric that they are made for;
-- *whole-leaf*, *fragmented*: generated workloads of the same kind, with one to five jobs and rings of 2, 4 and 8;
+- *published*: folders of workload files, if a folder is given, on the fabric for which they are made;
+- *whole-leaf* and *fragmented*: generated workloads of the same kind, with one to five jobs and rings of 2, 4 or 8;
 - irregular ones: rings of unequal sizes, uplinks half as fast as NICs, two parallel cables, a job on slower NICs, and a
-  fat-tree. All but the fat-tree are variants of the published workloads, or of whole-leaf ones if there are none.
+  fat-tree. All but the fat-tree are variants of the published workloads or, without a folder, of whole-leaf ones.
 
-``random_flows`` makes workloads of any size, as lines of workload files for ``generator.jobs_of``.
+``random_flows`` makes workloads of any size.
 """
 
 import random
@@ -27,7 +26,7 @@ from offline.scenarios.workloads import Numbering, WorkloadJob, read_workload, w
 from signalbox.errors import FieldProblem, InvalidInput
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
-"""Fabric for which the published workloads are made (arXiv 2503.05324); generated workloads use it too."""
+"""Size of the fabric for which the published workloads are made (arXiv 2503.05324); generated workloads use it, too."""
 LINK_BPS = 100e9
 SLOW_BPS = 25e9
 SEED = 1
@@ -42,18 +41,17 @@ _TWO_CABLES = "two cables each"
 _TWO_NIC_RATES = "100 and 25 Gbit/s NICs"
 _FAT_TREE = f"fat-tree k={_K}"
 IRREGULAR = (_TWO_SIZES, _THREE_SIZES, _OVERSUBSCRIBED, _TWO_CABLES, _TWO_NIC_RATES, _FAT_TREE)
-"""Groups of irregular settings."""
 
 
 class Failure(NamedTuple):
     spines: int = 0
-    """Number of failed spines; the spines with the highest numbers fail, as in the publication."""
+    """Number of failed spines: those with the highest numbers, as in the publication."""
     cables: int = 0
-    """Number of failed cables, drawn at random from the cables that do not fail with spines."""
+    """Number of failed cables, drawn at random from those that are left when spines have failed."""
     of_one_job: int = 0
     """Number of failed cables at each leaf that only the first job uses."""
     max_subflows: int = 2
-    """Largest number of subflows of split flows."""
+    """Number of subflows that split flows may have."""
 
 
 ONE_JOB = "one-job"
@@ -71,23 +69,23 @@ WHOLE_SPINES = tuple(name for name, what in FAILURES.items() if not what.cables 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Fabric and jobs, before any failure."""
+    """Fabric with jobs. Failures are applied later (``failed``)."""
 
     group: str
     name: str
     fabric: Fabric
     jobs: tuple[WorkloadJob, ...]
     failures: tuple[str, ...]
-    """Names of the failures that apply."""
+    """Names of the failures with which the setting is planned."""
     even: bool = False
-    """Whether closed forms hold when whole spines fail.
+    """Whether ``measure.closed_form`` holds when whole spines fail.
 
-    All NICs, links and flows are alike then, and one cable connects every leaf with every spine."""
+    It needs equal NICs, equal links and equal flows, and one cable between every leaf and every spine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workloads:
-    """All settings by origin."""
+    """All settings."""
 
     published: tuple[Setting, ...]
     generated: tuple[Setting, ...]
@@ -95,10 +93,9 @@ class Workloads:
 
 
 def workloads(folder: Path | None, generated: int = GENERATED, irregular: bool = True) -> Workloads:
-    """Return all settings.
+    """Return all settings. ``generated``: number of generated workloads, half of them fragmented.
 
-    ``generated``: number of generated workloads, half of them fragmented. Raises ``InvalidInput`` when the folder has
-    no workloads, or has some for another fabric."""
+    Raises ``InvalidInput`` when the folder has no workloads, or has workloads for another fabric."""
     fabric = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
     published = _published(folder, fabric) if folder else ()
     made = tuple(_generated(fabric, number) for number in range(generated))
@@ -107,7 +104,7 @@ def workloads(folder: Path | None, generated: int = GENERATED, irregular: bool =
 
 
 def few(found: Workloads) -> Workloads:
-    """Return the last setting of every group."""
+    """Return only the last setting of every group."""
     return Workloads(
         *(
             tuple({of.group: of for of in those}.values())
@@ -117,7 +114,7 @@ def few(found: Workloads) -> Workloads:
 
 
 def failed(setting: Setting, failure: Failure) -> Fabric:
-    """Return the setting's fabric with this failure; the same failure and fabric give the same cables."""
+    """Return the fabric of a setting after a failure. Equal arguments always give the same fabric."""
     fabric = setting.fabric
     links: set[LinkId] = set()
     if failure.spines:
@@ -134,7 +131,7 @@ def failed(setting: Setting, failure: Failure) -> Fabric:
 
 
 def leaves_of_one_job(setting: Setting) -> list[Dpid]:
-    """Return the leaves on which only the first job has hosts; none when there is only one job."""
+    """Return the leaves whose hosts are all used by the first job alone; none if it is the only job."""
     users: defaultdict[Dpid, set[int]] = defaultdict(set)
     for number, job in enumerate(setting.jobs):
         for pair in job.pairs:
@@ -148,7 +145,7 @@ def with_subflows(jobs: Sequence[WorkloadJob], max_subflows: int) -> tuple[Workl
 
 
 def _spines(fabric: Fabric) -> list[str]:
-    """Return the names of the switches that fail as spines; in a fat-tree these are the cores."""
+    """Return the names of the spines or, in a fat-tree, of the cores."""
     return [switch.name for switch in fabric.switches.values() if switch.name.startswith(("spine", "core"))]
 
 
@@ -163,7 +160,9 @@ def _published(folder: Path, fabric: Fabric) -> tuple[Setting, ...]:
 
 
 def _generated(fabric: Fabric, number: int) -> Setting:
-    """Return a generated setting: a whole-leaf workload, or for an odd number the preceding workload fragmented."""
+    """Return generated setting ``number``; those with even numbers are whole-leaf, the others fragmented.
+
+    An odd number has the jobs and ring sizes of the number before it."""
     placement = (Placement.WHOLE_LEAF, Placement.FRAGMENTED)[number % 2]
     pair = number // 2
     jobs, ring_size = 1 + pair % _MOST_JOBS, _RING_SIZES[pair % len(_RING_SIZES)]
@@ -200,7 +199,7 @@ def _irregular(bases: Sequence[Setting]) -> tuple[Setting, ...]:
 
 
 def _sized(group: str, base: Setting, failures: tuple[str, ...]) -> Setting:
-    """Return the setting with rings of unequal sizes: successive rings send different fractions of their bytes."""
+    """Return the setting with unequal rings: the rings of a job send different parts of their bytes, in turn."""
     sizes = _SIZES[group]
     return Setting(group, base.name, base.fabric, tuple(_resized(job, sizes) for job in base.jobs), failures)
 
@@ -215,7 +214,7 @@ def _resized(job: WorkloadJob, sizes: Sequence[int]) -> WorkloadJob:
 
 
 def _two_nic_rates(base: Setting, failures: tuple[str, ...]) -> Setting:
-    """Return the setting with slow NICs for the last job."""
+    """Return the setting with slow NICs for the hosts of the last job."""
     slow = {ip for pair in base.jobs[-1].pairs for ip in pair}
     hosts = {ip: replace(host, nic_bps=SLOW_BPS) if ip in slow else host for ip, host in base.fabric.hosts.items()}
     nic_bps = {ip: host.nic_bps for ip, host in hosts.items()}
@@ -239,11 +238,11 @@ def _fat_trees() -> list[Setting]:
 
 
 STEP_BYTES = 1 << 20
-"""Bytes of a flow per step of its ring."""
+"""Bytes of a flow in each step of its ring."""
 
 
 def random_flows(fabric: Fabric, flows: int, jobs: int, seed: int) -> Workload:
-    """Return ``flows`` equal flows in one ring per job; each random host sends and receives one flow.
+    """Return a workload of ``flows`` equal flows, in one ring of random hosts per job. No host is used twice.
 
     Raises ``InvalidInput`` when there are fewer hosts than flows, or fewer than two flows per job."""
     numbering = Numbering(fabric)

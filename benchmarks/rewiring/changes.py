@@ -1,7 +1,6 @@
-"""Changes of circuits while a job trains: circuits of another job change, or fibre pairs of the job are cut.
+"""Changes of optical circuits while a job trains: of another job's circuits (``changes``), and by cuts (``failures``).
 
-The input is a fabric with optical switches. The results are the durations of the changes, the lost packets, and, for
-each cut, the longest time without packets between two servers of the job, and the time until other circuits are used.
+Both return what the change cost the job that trains: durations, lost packets and iterations.
 """
 
 import time
@@ -23,16 +22,19 @@ from offline.scenarios.topologies import Host
 from signalbox.jobs.spec import JobSpec
 
 EACH = 6
-"""Number of servers of each job."""
+"""Number of servers of a job."""
 STEPS = ((1, 2, 3, 4), (2, 3, 1, 4))
-"""Steps of the two alternating wirings (``circulant``); three interfaces of each server change their destination."""
+"""Steps of the two wirings between which the circuits change (``circulant``).
+
+A change gives three interfaces of each server another destination.
+"""
 CIRCUITS = 18
 CHANGE_PROBE_S, CUT_PROBE_S = 0.02, 0.005
 CHANGED_S, CUT_S = 1.0, 3.0
-"""Seconds between two changes, and before each cut."""
+"""Seconds from one change to the next, and before each cut."""
 JOINED_S, LEFT_S, REWIRED_S = 60.0, 30.0, 90.0
 RING_BYTES, PAIR_BYTES = 60_000, 12_000
-"""Bytes of the collectives of the job that trains, for interfaces of 1 Mbit/s."""
+"""Bytes of the training job's collectives, for interfaces of 1 Mbit/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +43,15 @@ class Changed:
 
     circuits: int
     ms: tuple[float, ...]
-    """Duration of each change in ms."""
+    """Milliseconds of each change."""
     probes: int
-    """Number of probe packets sent between servers of the training job."""
+    """Number of probes sent between the servers of the training job."""
     lost: int
-    """Number of ``probes`` that were lost."""
+    """Number of these probes that were lost."""
     dropped: int
-    """Packets of all kinds that full queues and buffers of the emulation dropped, on all links."""
+    """Number of packets that full queues and buffers of the emulation dropped, on all links."""
     iterations: int
-    """Number of iterations that the training job ended during the changes."""
+    """Number of iterations that the training job finished meanwhile."""
 
     @property
     def median_ms(self) -> float:
@@ -57,19 +59,19 @@ class Changed:
 
 
 class Cut(NamedTuple):
-    """Cut of the fibre pair between a server and an optical switch."""
+    """Cut of the fibre pair between a server and an optical switch of the training job."""
 
     server: str
     optical: str
     stopped_ms: float
-    """Longest time in ms in which all packets of a pair were lost."""
+    """Longest period in milliseconds in which all probes of a pair of servers were lost."""
     lost: int
-    """Number of lost packets of all pairs, out of ``probes``."""
+    """Number of probes, of the ``probes`` of all pairs, that were lost."""
     probes: int
     rewired_s: float
-    """Seconds until probes had passed all circuits that replace the lost ones."""
+    """Seconds from the cut until the controller had made other circuits, and its probes had passed all of them."""
     iterations: int
-    """Iterations that ended within ``rewired_s`` after the cut."""
+    """Number of iterations that the job finished in this time."""
 
 
 def _job(*collectives: dict[str, Any]) -> Job:
@@ -78,7 +80,7 @@ def _job(*collectives: dict[str, Any]) -> Job:
 
 @contextmanager
 def _probed(fabric: Circuits, hosts: Sequence[Host], every_s: float) -> Iterator[Probing]:
-    """Send probes between all pairs of the hosts. Raises ``LabError``."""
+    """Send probes between all pairs of the hosts while the block runs. Raises ``LabError``."""
     with Probing(fabric.lab, hosts, fabric.folder / f"probes-{every_s:g}", tos=PROBE_TOS) as probes:
         for pair in permutations([host.ip for host in hosts], 2):
             probes.send(pair, every_s)
@@ -86,7 +88,7 @@ def _probed(fabric: Circuits, hosts: Sequence[Host], every_s: float) -> Iterator
 
 
 def changes(fabric: Circuits, times: int) -> Changed:
-    """Change the circuits ``times`` times.
+    """Change the circuits of one job ``times`` times while another job trains.
 
     Raises ``LabError`` when a job does not join, and ``SignalboxError`` when the controller does not answer."""
     steady, swapped = fabric.lab.hosts[:EACH], fabric.lab.hosts[EACH : 2 * EACH]
@@ -111,7 +113,7 @@ def changes(fabric: Circuits, times: int) -> Changed:
 
 
 def _join(fabric: Circuits, job: Job, hosts: Sequence[Host], number: int) -> None:
-    """Let a job join, get its circuits, and leave; the circuits stay."""
+    """Let a job join, wait for its circuits, and let it leave. The circuits stay."""
     job_id = f"swap{number}"
     spec = JobSpec.parse({**job, "job_id": job_id, "endpoints": tuple(host.ip for host in hosts)})
     give(fabric.folder / WIRINGS, job_id, circulant(EACH, STEPS[number % 2]), "", spec, 1.0)
@@ -122,9 +124,9 @@ def _join(fabric: Circuits, job: Job, hosts: Sequence[Host], number: int) -> Non
 
 
 def failures(fabric: Circuits, times: int) -> list[Cut]:
-    """Cut fibre pairs ``times`` times.
+    """Cut fibre pairs of a training job ``times`` times, one after the other.
 
-    Raises ``LabError`` when the job does not join or gets no new circuits."""
+    Raises ``LabError`` when the job does not join, or gets no other circuits."""
     hosts = fabric.lab.hosts[:EACH]
     job = _job(
         sends("all_to_all", ["all"], round(PAIR_BYTES * fabric.size.mbps)),
@@ -157,7 +159,7 @@ def failures(fabric: Circuits, times: int) -> list[Cut]:
 
 
 def _circuits(fabric: Circuits) -> set[tuple[int, int, int, int]]:
-    """Return the circuits of the job: sending server and port, receiving server and port."""
+    """Return the job's circuits, each as (sending server, port, receiving server, port)."""
     found = fabric.client.get_job("cut").wiring.circuits
     return {(each.src.dpid, each.src.port, each.dst.dpid, each.dst.port) for each in found}
 

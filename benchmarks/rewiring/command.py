@@ -1,9 +1,10 @@
-"""Benchmark ``rewiring``: jobs on emulated optical switches, compared with other wirings and with packet switches.
+"""Benchmark ``rewiring``: iteration times on emulated optical switches, against other wirings and packet switches.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks rewiring
 
-The jobs run on chosen and on random wirings, on one switch of the same cost, and on leaves and spines. The results are
-measured and modelled times of an iteration. The exit status is 1 when a target is missed.
+Each job trains on the wiring that the controller chooses for it, on random wirings, on one packet switch of the same
+cost, and on leaves and spines. The results are measured and modelled iteration times, and the cost of changing circuits
+(``changes``). The exit status is 1 when a target is missed.
 """
 
 import os
@@ -43,19 +44,19 @@ from signalbox.words import Mode
 MEDIAN, WORST = "random wiring, median", "random wiring, worst"
 ECMP, PLANNED = "3 leaves x 2 spines, ECMP", "3 leaves x 2 spines, planned"
 FACTOR = 2.0
-"""Factor by which a chosen wiring should be faster than the switch, for at least one job."""
+"""Target: time on the switch / time on the chosen wiring, at least, for the best job."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfJob:
     name: str
     refused: bool
-    """Whether the controller would have refused the job."""
+    """Whether the controller would refuse to wire switches for the job."""
     chosen: Row
     random: tuple[Row, ...]
-    """Row of each random wiring."""
+    """Rows on random wirings."""
     others: tuple[Row, ...]
-    """Rows of the switch, and of leaves and spines."""
+    """Rows on the switch, and on leaves and spines."""
 
     @property
     def rows(self) -> list[Row]:
@@ -75,9 +76,9 @@ class OfJob:
 
 
 def middle_and_worst(rows: Sequence[Row]) -> list[Row]:
-    """Return the median and the worst row by measured time; empty without rows.
+    """Return the rows with the median and with the largest measured time; none without rows.
 
-    Of an even number of rows the median is the faster middle one."""
+    If the number of rows is even, the median is the faster of the two in the middle."""
     if not rows:
         return []
     ordered = sorted(rows, key=lambda row: row.measured_s)
@@ -108,7 +109,7 @@ def missed(judged: Sequence[Target]) -> list[str]:
 
 
 def change_times(ms: Sequence[float]) -> dict[str, Any]:
-    """Return number, median and maximum of the durations ``ms`` of circuit changes, of which there is at least one."""
+    """Return the number, median and maximum of ``ms``, the durations of circuit changes. There must be at least one."""
     return {"count": len(ms), "median_ms": median(ms), "max_ms": max(ms)}
 
 
@@ -125,9 +126,9 @@ say = Console(stderr=True, highlight=False).print
 
 @dataclass(frozen=True)
 class Measuring:
-    """Job to measure, with scaled bytes.
+    """Job to measure, with its bytes scaled down.
 
-    ``ways``: parallelizations by name. ``answer``: best wiring of each parallelization."""
+    ``ways``: parallelizations by name. ``answer``: best wiring for each of them, and the best time on a switch."""
 
     name: str
     job: Job
@@ -145,7 +146,7 @@ class Measuring:
         return self._row(CHOSEN, found.parallelization, max(map(len, orders), default=0), modelled_s, found)
 
     def random(self, fabric: Circuits, number: int) -> Row:
-        """Train on a random wiring. ``number``: seed of the wiring, from 1."""
+        """Train the job on the random wiring with the seed ``number``, and return the row."""
         best = self.answer.best
         wiring = random_wiring(SERVERS, self.size.interfaces, number)
         runs = on_wiring(self.ways[best.name], best.found.orders, wiring, self.size)
@@ -154,7 +155,7 @@ class Measuring:
 
     @property
     def elsewhere(self) -> Job:
-        """Job in the parallelization that is best on the switch."""
+        """Job in the parallelization that is best on a switch."""
         return one_way(self.job, self.answer.other.name)
 
     def other(self, fabric: str, modelled_s: float, found: Trained) -> Row:
@@ -167,7 +168,7 @@ class Measuring:
 
 
 def measuring(name: str, size: Size, divisor: float, iterations: int) -> Measuring:
-    """Return the job of a name. Raises ``InvalidInput`` for an unknown name."""
+    """Return the job ``name``, ready to be measured. Raises ``InvalidInput`` for an unknown name."""
     if name not in JOBS:
         raise InvalidInput.of("--job", f"must be one of {', '.join(JOBS)} (given: {name})")
     job = scaled(JOBS[name](), divisor)
@@ -221,7 +222,10 @@ def main(
 def _run(
     asked: Sequence[Measuring], wirings: int, change: int, cuts: int, size: Size, scratch: Path
 ) -> tuple[list[OfJob], list[float], Changed | None, list[Cut]]:
-    """Return the jobs' rows, the ms of circuit changes for them, the changes beside a training job, and the cuts."""
+    """Measure everything.
+
+    Returns the rows of each job, the milliseconds of the circuit changes for these jobs, the changes beside a
+    training job, and the cuts."""
     began = time.time()
     chosen: dict[str, Row] = {}
     random: dict[str, list[Row]] = {}

@@ -14,7 +14,7 @@ RESNET_50 = 25_600_000
 
 DENSE_LAYERS, DENSE_WIDTH = 8, 2048
 TABLES, ROWS, EMBEDDING, BATCH_PER_SERVER = 64, 20_000, 128, 1024
-"""Sizes of the model in ``recommender``; each training example looks up one row of each table."""
+"""Sizes of ``recommender``'s model. Each training example looks up one row of each table."""
 
 GPT2_SMALL = {
     "layers": 12,
@@ -28,11 +28,11 @@ DIVIDED = Parallelism(tensor=2, pipeline=2, data=3)
 
 
 def recommender() -> Job:
-    """Return a recommender: a model with large lookup tables and some dense layers. It has two parallelizations.
+    """Return a recommender: large tables in which rows are looked up, and some dense layers.
 
-    ``hybrid``: each server has some of the tables. All-to-alls send looked-up rows to the servers that need them, and
-    corrections (gradients) back; gradients of the dense layers are all-reduced. ``data``: every server has the whole
-    model, and all gradients are all-reduced."""
+    It has two parallelizations. With ``hybrid``, each server has some of the tables. All-to-alls send rows to the
+    servers that look them up, and their gradients back, and the gradients of the dense layers are all-reduced. With
+    ``data``, every server has the whole model, and all gradients are all-reduced."""
     everyone = [{"name": "all", "ranks": list(range(SERVERS))}]
     dense = DENSE_LAYERS * DENSE_WIDTH**2 * FLOAT_BYTES
     tables = TABLES * ROWS * EMBEDDING * FLOAT_BYTES
@@ -54,15 +54,13 @@ def recommender() -> Job:
 
 
 def cnn() -> Job:
-    """Return a job that trains ResNet-50 and all-reduces its gradients."""
+    """Return the training of ResNet-50, which all-reduces its gradients."""
     everyone = [{"name": "all", "ranks": list(range(SERVERS))}]
     return {"groups": everyone, "collectives": [sends("all_reduce", ["all"], RESNET_50 * FLOAT_BYTES)]}
 
 
 def transformer() -> Job:
-    """Return a job that trains GPT-2 small with tensor, pipeline and data parallelism.
-
-    docs/reference/model-traffic.md describes its traffic."""
+    """Return the training of GPT-2 small in tensor, pipeline and data parallel (docs/reference/model-traffic.md)."""
     found = traffic(Model.model_validate(GPT2_SMALL), DIVIDED, [f"10.0.0.{1 + rank}" for rank in range(SERVERS)])
     return {
         "groups": [group.model_dump(mode="json") for group in found.groups],

@@ -1,10 +1,14 @@
-"""Benchmark ``scale``: several controllers on etcd divide a large fabric of fake switches, all on this machine.
+"""Benchmark ``scale``: times and cost of several controllers that divide a large fabric of fake switches.
 
     .venv/bin/python -m benchmarks scale [--leaves L --spines S --hosts-per-leaf H --jobs J --members M] [--json]
 
-Steps: all switches connect to all members; nothing happens; all jobs register, each at one of the members; nothing
-happens; cables are cut, one after the other; with ``--take-over``, the leader is killed. Each step has times in
-seconds, the number of confirmed changes by kind, and for each process CPU time and memory. Members use no TLS.
+Everything runs on this machine, with the state in etcd and without TLS. The steps are
+
+1. All switches connect to all members. 2. Nothing happens. 3. All jobs register, each at one of the members. 4. Nothing
+happens. 5. Cables are cut, one after the other. 6. With ``--take-over``, the leader is killed.
+
+A row has the times of a step in seconds, and the number of confirmed changes by kind. Another table has the CPU time
+and memory of each process in each step.
 """
 
 import multiprocessing
@@ -36,27 +40,29 @@ from tests.support.wire.etcd import running_etcd
 
 LINK_BPS = 100e9
 RING = 16
-"""Largest number of hosts of a job."""
+"""Number of hosts of a job, at most."""
 QUIET_S = 2.0
-"""Seconds without a confirmed change after which a step is complete."""
+"""Seconds without a confirmed change, after which a step is complete."""
 POLL_S, PATIENCE_S = 0.25, 1800.0
 CALLERS = 8
 
 
 @dataclass
 class Run:
-    """Running members, of which the first leads, and the figures so far. ``tell``: shows the current step."""
+    """Running members, the first of which leads, and the figures so far.
+
+    ``tell``: function that shows the current step."""
 
     blueprint: Blueprint
     tell: Callable[[str], None]
     members: list[ControllerProcess] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)
     others: dict[str, int] = field(default_factory=dict)
-    """Ids of the processes of etcd and of the switches, by name."""
+    """Process ids of etcd and of the switches, by name."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     processes: list[Row] = field(default_factory=list)
     cut: int = 0
-    """Number of cables that were cut."""
+    """Number of cables that were cut so far."""
     stop_switches: Callable[[], None] = lambda: None
 
     def start_switches(self) -> None:
@@ -69,7 +75,7 @@ class Run:
         self.stop_switches = process.kill
 
     def ask(self, *call: object) -> Any:
-        """Call a method of ``switches.Site``."""
+        """Return the result of a method of ``switches.Site``, given by its name and arguments."""
         self._pipe.send(call)
         return self._pipe.recv()
 
@@ -86,7 +92,7 @@ class Run:
         wait_for(holds, what, PATIENCE_S, POLL_S)
 
     def is_settled(self) -> bool:
-        """Return whether the leader knows the whole fabric, and members hold all switches."""
+        """Return whether the leader knows all switches and links, and the members together control all switches."""
         now, fabric = self.clients[0].get_status(), self.blueprint.fabric
         held = [member.switches for member in self.clients[0].list_members() if member.switches]
         number, links = len(fabric.switches), len(fabric.links) - 2 * self.cut
@@ -94,9 +100,9 @@ class Run:
         return known and len(held) == len(self.clients) and sum(held) == self.ask("held") == number
 
     def wait_quiet(self, kind: str = "") -> Mapping[str, float]:
-        """Wait until a change of this kind, if any, was confirmed, and then no change for ``QUIET_S``.
+        """Wait until no change was confirmed for ``QUIET_S``. Returns the time of the latest change of each kind.
 
-        Return the time of the latest change of each kind."""
+        If ``kind`` is given, the wait begins with the first confirmed change of this kind."""
         found: dict[str, float] = {}
 
         def is_quiet() -> bool:
@@ -107,7 +113,7 @@ class Run:
         return found
 
     def step(self, name: str, body: Callable[[], Mapping[str, object] | None]) -> None:
-        """Run ``body`` as a step; add a row with the figures that it returns, and a row for each process."""
+        """Run a step: add a row with the figures that ``body`` returns, and a row for each process."""
         self.tell(name)
         if "switches" in self.others:
             self.ask("begin")
@@ -156,7 +162,11 @@ def _settle(run: Run, began: float) -> Mapping[str, object]:
 
 
 def _register(run: Run, jobs: Sequence[JobSpec]) -> Mapping[str, object]:
-    """Return the times until all calls are answered, and until all pins of each job and of all jobs are confirmed."""
+    """Register the jobs, and return the number of flows and the times in seconds.
+
+    ``answered_s``, ``all_pinned_s``: time from the first call until all calls were answered, and until all pins were
+    confirmed. ``pinned_s``: time from a job's call until its own pins were confirmed. ``without_pin``: flows without
+    a pin."""
     flows = [_flows(run.blueprint, job) for job in jobs]
 
     def register(numbered: tuple[int, JobSpec]) -> float:
@@ -180,7 +190,10 @@ def _register(run: Run, jobs: Sequence[JobSpec]) -> Mapping[str, object]:
 
 
 def _repair(run: Run, cables: Sequence[Cable]) -> Mapping[str, object]:
-    """Return the times from a cut until no group uses the cable, and until the last pin has moved, if any has."""
+    """Cut cables one after the other, and return the times in seconds.
+
+    ``narrowed group_s``: time from a cut until no group uses the cable. ``pin_s``: time until the last pin has
+    moved, for cuts after which a pin moved."""
     spreads: dict[str, list[float]] = {"narrowed group": [], "pin": []}
     for cable in cables:
         run.ask("begin")
@@ -192,7 +205,7 @@ def _repair(run: Run, cables: Sequence[Cable]) -> Mapping[str, object]:
 
 
 def _flows(blueprint: Blueprint, job: JobSpec) -> list[tuple[bytes, bytes]]:
-    """Return the source and destination address, in bytes, of each flow of a ring between different leaves."""
+    """Return the addresses (source, destination) in bytes of the flows of a ring that cross leaves."""
     ring, hosts = job.endpoints, blueprint.fabric.hosts
     pairs = [(a, b) for a, b in zip(ring, ring[1:] + ring[:1], strict=True) if hosts[a].at.dpid != hosts[b].at.dpid]
     return [(IPv4Address(a).packed, IPv4Address(b).packed) for a, b in pairs]
@@ -202,7 +215,7 @@ def _flows(blueprint: Blueprint, job: JobSpec) -> list[tuple[bytes, bytes]]:
 
 
 def ring_jobs(blueprint: Blueprint, count: int, seed: int) -> list[JobSpec]:
-    """Return jobs of one ring each, whose hosts are drawn at random; a host has at most one job."""
+    """Return ``count`` jobs, each a ring of random hosts. No host is in two jobs."""
     size = min(RING, len(blueprint.fabric.hosts) // count)
     drawn = random.Random(seed).sample(list(blueprint.fabric.hosts), size * count)
     rings = [drawn[first : first + size] for first in range(0, len(drawn), size)]
@@ -216,7 +229,9 @@ def ring_jobs(blueprint: Blueprint, count: int, seed: int) -> list[JobSpec]:
 def running(
     blueprint: Blueprint, members: int, interval_s: float, folder: Path, tell: Callable[[str], None]
 ) -> Iterator[Run]:
-    """Run etcd and the members. ``interval_s``: interval of counters; rates are averaged over three."""
+    """Run etcd and the members while the block runs. The switches are not started.
+
+    ``interval_s``: seconds between two reads of counters; rates are averaged over three intervals."""
     (inventory := folder / "inventory.toml").write_text(blueprint.inventory())
     ports = sum(len(switch.ports) + 1 for switch in blueprint.fabric.switches.values())
     run = Run(blueprint, tell)

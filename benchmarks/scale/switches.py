@@ -1,9 +1,10 @@
-"""Fake switches of a fabric in one process, each with an OpenFlow connection over TCP to every controller.
+"""Fake switches of a whole fabric in one process, each connected over TCP to every controller.
 
-The input is the fabric, the ports of the controllers, and calls of the parent through a pipe. The output is times of
-confirmed changes. A switch keeps its rules, answers every request, and obeys roles and generation ids (OpenFlow 1.3.5,
-section 6.3.5). It passes each packet-out over the cable to the next switch. If the next switch has rules, it sends the
-packet to its master as a packet-in. No packet matches a rule, and counters stay zero.
+A switch stores its rules, answers every request, and obeys roles and generation ids (OpenFlow 1.3.5, section 6.3.5). A
+packet that a controller sends out of a port arrives at the switch at the other end of the cable. If that switch has
+rules, it sends the packet to its master. There is no other traffic, and counters stay 0.
+
+The parent process calls methods of ``Site`` through a pipe, and learns when changes were confirmed.
 """
 
 import selectors
@@ -28,7 +29,7 @@ DELETE = 2
 LOCAL, NO_BUFFER = 0xFFFF_FFFE, 0xFFFF_FFFF
 RECONNECT_S = 1.0
 KEPT_BYTES = 1 << 17
-"""Largest size of a reply that is kept until the switch changes."""
+"""Size up to which a reply is stored, to be sent again until the switch changes."""
 READ_BYTES = 1 << 18
 
 _GROUP_MOD = struct.Struct("!HBxI")
@@ -37,13 +38,14 @@ _ROLE = struct.Struct("!I4xQ")
 _PACKET_IN = struct.Struct("!IHBBQHHHBBI6x")
 
 Change = tuple[str, bytes]
-"""Kind of the changed rule, and for a pin its match (else empty)."""
+"""Kind of a change; for a pin also its match, else an empty text."""
 
 
 class FabricSwitch(PlainSwitch):
     """Switch with rules and cables.
 
-    ``ports``: names of its ports. ``known``: buckets of all switches' groups, so that equal ones are stored once."""
+    ``ports``: names of its ports by number. ``known``: buckets of the groups of all switches, so that equal ones are
+    stored only once."""
 
     def __init__(self, dpid: Dpid, name: str, ports: Mapping[PortNo, str], known: dict[bytes, bytes]) -> None:
         super().__init__(dpid)
@@ -51,7 +53,7 @@ class FabricSwitch(PlainSwitch):
         self.master: Link | None = None
         self.generation = NO_GENERATION
         self.peers: dict[PortNo, tuple[FabricSwitch, PortNo]] = {}
-        """Switch and port at the other end of each cable."""
+        """Switch and port at the other end of the cable, by port."""
         self.down: set[PortNo] = set()
         self._names, self._local, self._known = ports, port_desc(LOCAL, name), known
         self._groups: dict[int, tuple[int, bytes]] = {}
@@ -64,7 +66,7 @@ class FabricSwitch(PlainSwitch):
         return bool(self._flows)
 
     def set_down(self, ports: Collection[PortNo]) -> None:
-        """Take ports down, and report it to all controllers (section 7.4.3)."""
+        """Take ports down, and report this to all controllers (section 7.4.3)."""
         self.down.update(ports)
         descs = {number: port_desc(number, name, number in self.down) for number, name in self._names.items()}
         self._ports = [self._local, *descs.values()]
@@ -74,9 +76,9 @@ class FabricSwitch(PlainSwitch):
                 link.send(message(Type.PORT_STATUS, 0, struct.pack("!B7x", 2) + descs[number]))
 
     def change(self, data: bytes) -> Change:
-        """Apply a flow-mod, group-mod or meter-mod, and return its kind.
+        """Apply a flow-mod, group-mod or meter-mod, and return what it was.
 
-        A group-mod that only removes buckets has a kind of its own."""
+        A group-mod that leaves fewer buckets, but some, is a "narrowed group"."""
         self._replies.clear()
         if data[1] == Type.FLOW_MOD:
             flow = self._keep(data)
@@ -118,7 +120,7 @@ class FabricSwitch(PlainSwitch):
 
 
 class Link:
-    """Connection of one switch to the controller at ``port``, made again when it ends."""
+    """Connection of one switch to one controller, which is opened again when it ends."""
 
     def __init__(self, switch: FabricSwitch, port: int, site: "Site") -> None:
         self._switch, self._port, self._site = switch, port, site
@@ -132,12 +134,12 @@ class Link:
         self._rest, self._role = b"", EQUAL
         self._unsent = bytearray(message(Type.HELLO, 0))
         self._waiting: list[Change] = []
-        """Changes since the last barrier, which are not confirmed yet."""
+        """Changes since the last barrier request; the next one confirms them."""
         self._events = selectors.EVENT_READ | selectors.EVENT_WRITE
         self._site.selector.register(self._socket, self._events, self._ready)
 
     def send(self, data: bytes) -> None:
-        """Queue bytes, which are sent at the end of ``Site.turn``."""
+        """Queue bytes. They are sent at the end of ``Site.turn``."""
         self._unsent += data
         self._site.unsent.add(self)
 
@@ -203,7 +205,7 @@ class Link:
         return message(Type.ROLE_REPLY, xid, _ROLE.pack(self._role, switch.generation))
 
     def _pass_on(self, data: bytes) -> None:
-        """Send a frame over the cable to the next switch, which passes it to its master as a packet-in."""
+        """Deliver a packet-out: the switch at the other end of the cable sends the frame to its master."""
         (port,) = struct.unpack_from("!I", data, 28)  # the only action sends to a port
         switch, at = self._switch.peers.get(port, (None, PortNo(0)))
         if switch and switch.master and switch.has_rules and port not in self._switch.down and at not in switch.down:
@@ -213,17 +215,17 @@ class Link:
 
 
 class Site:
-    """All switches, and the confirmed changes since the last ``begin``."""
+    """All switches, and what was confirmed since the last ``begin``."""
 
     def __init__(self, blueprint: Blueprint, ports: Sequence[int]) -> None:
         self.selector = selectors.DefaultSelector()
         self.unsent: set[Link] = set()
         self.counts: Counter[str] = Counter()
-        """Number of confirmed changes by kind; ``refused`` counts refused writes and claims."""
+        """Numbers of confirmed changes by kind, and as "refused" that of refused writes and claims."""
         self._last: dict[str, float] = {}
         self._pins: dict[bytes, float] = {}
         self.ended: deque[tuple[float, Link]] = deque()
-        """Links that have ended, with the time of the next attempt."""
+        """Connections that have ended, each with the time at which it is opened again."""
         known: dict[bytes, bytes] = {}
         self._switches = {
             dpid: FabricSwitch(
@@ -246,7 +248,7 @@ class Site:
                 self._pins[match] = now
 
     def turn(self) -> None:
-        """Wait for messages, and answer them."""
+        """Wait up to 0.1 s for messages, and answer them."""
         for key, events in self.selector.select(0.1):
             key.data(events)
         while self.ended and self.ended[0][0] <= time.monotonic():
@@ -257,33 +259,33 @@ class Site:
     # ---- calls of the parent
 
     def begin(self) -> float:
-        """Forget all times and counts; return the monotonic seconds."""
+        """Forget all counts and times. Returns the present time in monotonic seconds."""
         for known in (self.counts, self._last, self._pins):
             known.clear()
         return time.monotonic()
 
     def changes(self) -> tuple[Mapping[str, int], Mapping[str, float]]:
-        """Return the number of changes by kind, and the time of the latest of each kind."""
+        """Return the number of confirmed changes of each kind, and the time of the latest of each."""
         return dict(self.counts), self._last
 
     def pins(self) -> Mapping[bytes, float]:
-        """Return the time at which each pin was confirmed last, by its match."""
+        """Return the time at which each pin was last confirmed, by its match."""
         return self._pins
 
     def held(self) -> int:
         return sum(switch.master is not None for switch in self._switches.values())
 
     def cut(self, cable: Cable) -> float:
-        """Take down both ports of a cable, and return the time."""
+        """Take down the ports at both ends of a cable, and return the present time."""
         for at in cable:
             self._switches[at.dpid].set_down([at.port])
         return time.monotonic()
 
 
 def serve(blueprint: Blueprint, ports: Sequence[int], pipe: Pipe) -> None:
-    """Run the switches until this process, of which it is the main function, is killed.
+    """Run the switches until this process is killed. This is the main function of the process.
 
-    A call through the pipe is the name of a method of ``Site`` and its arguments."""
+    A call that arrives through the pipe is the name of a method of ``Site``, and its arguments."""
     site = Site(blueprint, ports)
 
     def called(_: int) -> None:

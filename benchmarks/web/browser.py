@@ -1,6 +1,6 @@
-"""``signalbox web`` and ``signalbox top`` as processes, and headless Chromium driven by Selenium.
+"""``signalbox web`` and ``signalbox top`` as processes, and a headless Chromium that shows the page.
 
-``Browser`` has access to the charts that ECharts has drawn in a page.
+Selenium drives Chromium. ``Browser`` can also read and click the charts that ECharts has drawn in the page.
 """
 
 import json
@@ -47,13 +47,13 @@ Found = TypeVar("Found")
 
 
 def missing() -> str | None:
-    """Return a message about programs that are not installed, or None."""
+    """Return a message that names the programs that are not installed; None if all are."""
     names = [name for name in (CHROMIUM, DRIVER) if shutil.which(name) is None]
     return f"not installed: {', '.join(names)}; scripts/bootstrap.sh --libraries installs them" if names else None
 
 
 class Browser:
-    """Browser with a page. ``driver``: Selenium's driver."""
+    """Browser that shows a page. ``driver``: Selenium's driver."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
@@ -62,7 +62,7 @@ class Browser:
         return self.driver.execute_script(code, *arguments)
 
     def options(self, chart: str) -> dict[str, Any]:
-        """Return the options that ECharts draws in the element ``chart-NAME``."""
+        """Return ECharts' options of the chart in the element ``chart-NAME``."""
         found: dict[str, Any] = self.script(f"return {_chart(chart)}.getOption()")
         return found
 
@@ -70,7 +70,7 @@ class Browser:
         return next(each for each in self.options(chart)["series"] if each["id"] == name)
 
     def click_on(self, chart: str, event: dict[str, Any]) -> None:
-        """Trigger a click on a chart, with an event of the form that ECharts gives to its handlers."""
+        """Click on a chart. ``event``: event as ECharts passes it to its handlers."""
         self.script(f"{_chart(chart)}.trigger('click', arguments[0])", event)
 
     def hover(self, element: WebElement) -> None:
@@ -81,7 +81,7 @@ class Browser:
         return found
 
     def until(self, what: Callable[[], Found], wait_s: float = WAIT_S) -> Found:
-        """Call ``what`` until its answer is true, and return it. Raises ``TimeoutError`` with the last answer."""
+        """Return the first true result of ``what``, called again and again. Raises ``TimeoutError``."""
         end = time.monotonic() + wait_s
         while not (found := what()):
             if time.monotonic() > end:
@@ -90,19 +90,19 @@ class Browser:
         return found
 
     def opened(self, url: str) -> None:
-        """Open a page and wait until the fabric is drawn."""
+        """Open a page, and wait until the fabric is drawn."""
         self.driver.get(url)
         self.until(lambda: self.script(f"return !!{_chart('fabric')}?.getOption()?.series?.length"))
 
     def complaints(self) -> list[str]:
-        """Return the warnings and errors of the console since the last call.
+        """Return the warnings and errors that the console has got since the last call.
 
-        Chromium's remark that fonts load slowly is left out: it is about the machine, not the page."""
+        Chromium's remark that fonts load slowly is left out, because it is about the machine."""
         logged = (entry["message"] for entry in self.driver.get_log("browser"))  # type: ignore[no-untyped-call]
         return [message for message in logged if "Slow network is detected" not in message]
 
     def hosts_asked(self) -> set[str]:
-        """Return the hosts of all requests since the last call."""
+        """Return the names of the hosts that were requested since the last call."""
         logged = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))  # type: ignore[no-untyped-call]
         urls = [
             each["params"].get("request", {}).get("url") or each["params"].get("url", "")
@@ -112,7 +112,7 @@ class Browser:
         return {urlsplit(url).hostname or "" for url in urls if urlsplit(url).scheme in ("http", "https", "ws", "wss")}
 
     def dark(self, wanted: bool) -> None:
-        """Set the preferred colour scheme of the system; call this before the page is opened."""
+        """Prefer a dark or a light colour scheme. Must be called before the page is opened."""
         feature = [{"name": "prefers-color-scheme", "value": "dark" if wanted else "light"}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature})
 
@@ -121,16 +121,16 @@ class Browser:
 
 
 def _chart(chart: str) -> str:
-    """Return a JavaScript expression for the ECharts instance of a chart.
+    """Return a JavaScript expression for a chart's ECharts instance.
 
-    A component of NiceGUI holds the instance, and Vue's root has the components by number."""
+    The instance belongs to a component of NiceGUI. Vue's root has its components by number (``$refs``)."""
     number = f"document.querySelector('.chart-{chart}')?.id.slice(1)"
     return f"document.getElementById('app')?._vnode?.component?.proxy?.$refs['r' + {number}]?.chart"
 
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """Start Chromium with a new profile in ``folder``, and end it afterwards."""
+    """Run Chromium with a new profile in ``folder`` while the block runs."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which(CHROMIUM) or CHROMIUM
     for option in (*OPTIONS, f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1300"):
@@ -161,7 +161,7 @@ class WebPage:
 
 @contextmanager
 def web_page(address: str, *options: str, port: int = 0) -> Iterator[WebPage]:
-    """Run ``signalbox web`` until the block ends, and yield it once it answers. ``port``: 0 for a free one."""
+    """Run ``signalbox web`` while the block runs, and yield it once it answers. ``port``: 0 for a free one."""
     port = port or reserve_port()
     words = [sys.executable, "-m", "signalbox", "web", "--address", address, "--listen", f"127.0.0.1:{port}", *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
@@ -184,7 +184,7 @@ def web_page(address: str, *options: str, port: int = 0) -> Iterator[WebPage]:
 
 @contextmanager
 def terminal_view(address: str) -> Iterator[Callable[[], float]]:
-    """Run ``signalbox top`` in a terminal that reads all its output; yield a function for its CPU time in seconds."""
+    """Run ``signalbox top`` in a terminal while the block runs, and yield a function for its CPU seconds."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(ours, (60, 200))
     words = [sys.executable, "-m", "signalbox", "top", "--address", address]

@@ -1,7 +1,7 @@
-"""Cost of serving the live page to several viewers in Chromium, and cost of ``signalbox top``.
+"""Benchmark ``web``: cost of the live page for several viewers in Chromium, and cost of ``signalbox top``.
 
-The real API server shows fabrics whose links change their rates every second. For each fabric the results are the
-time until it is drawn, what is drawn, and CPU time and memory of the page's server. The output is a table and
+The real API server shows fabrics whose links get other rates every second. For each fabric the results are the time
+until it is drawn, what is drawn, and the CPU time and memory of the page's server. The output is a table, and
 ``out/bench/web.json``.
 """
 
@@ -40,13 +40,13 @@ FABRICS: dict[str, tuple[Callable[[], Fabric], int]] = {
     "fat-tree-4": (lambda: fat_tree(4, LINK_BPS, LINK_BPS), 4),
     "64x32": (lambda: leaf_spine(64, 32, 32, LINK_BPS, LINK_BPS), 1000),
 }
-"""Fabrics, each with its number of jobs."""
+"""Fabrics by name, each with its number of jobs."""
 
 Row = dict[str, str | float]
 
 
 def change(status: Status, board: StatusBoard, done: threading.Event) -> None:
-    """Publish other rates of the fabric's links every second."""
+    """Publish other rates of the links every second, until ``done`` is set."""
     random, links = np.random.default_rng(1), list(status.fabric.links)
     while not done.wait(RATES_EVERY_S):
         rates = random.beta(2, 2, len(links)) * LINK_BPS
@@ -90,7 +90,7 @@ def measured(name: str, viewers: int, seconds: float) -> Row:
 
 
 def _cost_of_top(address: str, seconds: float) -> float:
-    """Return the CPU time of ``signalbox top`` once it shows the fabric, in per cent of a core."""
+    """Return the CPU time of ``signalbox top`` in percent of a core, after its start."""
     with terminal_view(address) as cpu_s:
         time.sleep(TOP_STARTS_S)
         began, before = time.monotonic(), cpu_s()
@@ -99,13 +99,13 @@ def _cost_of_top(address: str, seconds: float) -> float:
 
 
 def _refuse(message: Any) -> None:
-    """Refuse a message, since there is no control loop."""
+    """Refuse a message, because there is no control loop."""
     if hasattr(message, "reply"):
         message.reply.set_exception(SignalboxError("this benchmark has no control loop; it only shows a fabric"))
 
 
 def _opened(chromium: Browser, page: WebPage) -> float:
-    """Open the page in a new window, as a further viewer; return the seconds until the fabric is drawn."""
+    """Open the page in a new window, and return the seconds until the fabric is drawn."""
     chromium.driver.switch_to.new_window("window")
     began = time.monotonic()
     chromium.opened(page.url)

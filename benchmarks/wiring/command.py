@@ -1,4 +1,4 @@
-"""Benchmark ``wiring``: the finder's wirings for many sizes, and the comparisons in TopoOpt's publication."""
+"""Benchmark ``wiring``: hops and search time of the finder's wirings, and the comparisons in TopoOpt's publication."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from signalbox.commands.output import AsJson
 
 RESULTS = Path("out/bench/wiring.json")
 INTERFACES = (4, 8)
-"""Interfaces per server of the dedicated cluster."""
+"""Numbers of interfaces per server, for one job on all servers."""
 
 Row = dict[str, Any]
 

@@ -1,7 +1,4 @@
-"""Hops by networkx's breadth-first search, which shares no code with the controller.
-
-The input is circuits as pairs of servers. The result is the largest number of hops of any pair, and the mean.
-"""
+"""Number of hops between servers, counted by networkx without code of the controller."""
 
 from collections.abc import Iterable
 
@@ -9,9 +6,9 @@ import networkx as nx
 
 
 def most_and_mean_hops(servers: int, circuits: Iterable[tuple[int, int]]) -> tuple[int, float]:
-    """Return the largest and the mean number of hops over all pairs of different servers.
+    """Return the largest and the mean number of hops between different servers. ``circuits``: (from, to) servers.
 
-    Raises ``ValueError`` when a pair is not connected."""
+    Raises ``ValueError`` when a server does not reach another one."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(servers))
     graph.add_edges_from(circuits)

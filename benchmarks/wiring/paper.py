@@ -1,8 +1,8 @@
-"""Settings of TopoOpt's publication in our simulator: times of iterations on wirings and on switches.
+"""Iteration times on wirings and on switches, in our simulator, for the settings in TopoOpt's publication.
 
 The settings are from Wang et al., NSDI 2023 (arXiv 2202.00433), section 5. The jobs are like the publication's DLRM, as
-far as its traffic is published: an all-reduce over all servers, and an all-to-all that grows with the batch. At a batch
-of 2,048 the all-to-all has 80 % of the all-reduce's bytes. Computing is left out, so times are communication times.
+far as its traffic is published. An all-reduce spans all servers, and the bytes of an all-to-all grow with the batch: at
+a batch of 2,048 they are 80 % of the all-reduce's. Computing is left out, so times are communication times.
 """
 
 import random
@@ -29,12 +29,12 @@ SERVERS, GBPS = 128, 25.0
 BATCHES = (64, 256, 1024, 2048)
 RATIO_AT_2048 = 0.8
 PUBLISHED_GAIN = 2.7
-"""Published gain over a fat-tree of similar cost, for 128 servers with four interfaces."""
+"""Published factor by which the wiring is faster than a fat-tree of similar cost: 128 servers, four interfaces."""
 M = 100_000_000
 """Bytes of the all-reduce."""
 SHARED_SERVERS, SHARED_INTERFACES, SHARED_GBPS, SHARED_JOBS, SHARED_PODS = 432, 8, 100.0, 27, 12
 EXCHANGING = 11
-"""Number of jobs of the shared cluster with an all-to-all: 40 %, the publication's share of DLRM jobs."""
+"""Number of the shared cluster's jobs that have an all-to-all: 40 %, the published share of DLRM jobs."""
 SHARED_RATIO = 0.1
 LIMITS = PlanLimits(ecmp_draws=0, time_limit_s=2.0)
 ONCE = Options(iterations=1, replan=Replan.NEVER)
@@ -56,10 +56,11 @@ def dlrm(servers: int, ratio: float, job_id: str = "dlrm") -> JobSpec:
 def dedicated(interfaces: int) -> Iterator[Row]:
     """Yield a row for each batch size of one job on all servers, each with d interfaces of rate B.
 
-    - ``time_ratio``: time relative to one switch of the same cost, with ``d B / 3.2`` per server; below 1 the wiring is
-      faster.
+    - ``direct_s``: time on our wiring. ``switch_s``: time on one switch of the same cost, with ``d B / 3.2`` per
+      server.
+    - ``time_ratio``: the first / the second; below 1 the wiring is faster.
     - ``same_rate_s``: time on one switch with ``d B`` per server.
-    - ``published_…``: values of the publication's division of interfaces, with near-geometric rings and matchings."""
+    - ``published_…``: values for the publication's wiring: near-geometric rings and matchings."""
     rates = Rates(GBPS, interfaces * GBPS / COST_RATIO)
     for batch in BATCHES:
         ratio = RATIO_AT_2048 * batch / 2048
@@ -90,7 +91,9 @@ def dedicated(interfaces: int) -> Iterator[Row]:
 
 
 def shared() -> Iterator[Row]:
-    """Yield rows of jobs that run at the same time, on 16 servers each. On fat-trees the servers are random."""
+    """Yield the mean time of 27 jobs at the same time, each on 16 servers: wired, and on two fat-trees.
+
+    On the fat-trees each job has random servers."""
     each = SHARED_SERVERS // SHARED_JOBS
     specs = [dlrm(each, SHARED_RATIO if n < EXCHANGING else 0.0, f"job{n:02}") for n in range(SHARED_JOBS)]
     direct_gbps = SHARED_INTERFACES * SHARED_GBPS
@@ -108,7 +111,7 @@ def shared() -> Iterator[Row]:
 
 
 def _shards(specs: Sequence[JobSpec], each: int) -> float:
-    """Return the seconds of an iteration on circuits, averaged over the jobs."""
+    """Return the mean time of the jobs' iterations on circuits, in seconds. ``each``: servers of a job."""
     wiring = Wiring(SHARED_SERVERS, ((None,) * SHARED_SERVERS,) * SHARED_INTERFACES)
     rates = Rates(SHARED_GBPS, SHARED_GBPS)
     of_ratio: dict[int, Evaluated] = {}
@@ -140,14 +143,14 @@ def _anywhere(specs: Sequence[JobSpec], fabric: Fabric) -> list[JobSpec]:
 
 
 def _on_one_switch(spec: JobSpec, gbps: float) -> float:
-    """Return the seconds of one job on all hosts of one switch, where there is nothing to route."""
+    """Return the time of one job on one switch, in seconds; there is nothing to route."""
     fabric = leaf_spine(1, 1, len(spec.endpoints), gbps * GIGABIT, gbps * GIGABIT)
     placed = spec.model_copy(update={"endpoints": tuple(fabric.hosts)})
     return _mean_s(fabric, [placed], repair(problem_of(fabric, [announced(placed, fabric)])))
 
 
 def _mean_s(fabric: Fabric, specs: Sequence[JobSpec], plan: Plan | NoPlan) -> float:
-    """Return the seconds of an iteration's communication, averaged over the jobs."""
+    """Return the mean communication time of the jobs' iterations, in seconds."""
     jobs = [announced(spec, fabric) for spec in specs]
     outcome = simulate([Stage(0.0, problem_of(fabric, jobs))], jobs, lambda _: plan, ONCE)
     times = [iteration.all_reduce_s for job in outcome.jobs for iteration in job.iterations]

@@ -1,13 +1,13 @@
-"""Quality of the finder's wirings and time to find them, for all sizes of a table, with one job over all servers.
+"""Hops in the finder's wirings, and the time to find them, for one job on all servers of clusters of many sizes.
 
-A wiring with steps connects interface k of server n to server n + step k, modulo the number of servers. For each number
-of servers and interfaces a row has the hops of
+A wiring with steps connects interface k of server n to server n + step k, modulo the number of servers. A row has the
+numbers of hops of
 
 - near-geometric steps;
-- the finder's steps, and as counted by networkx's search on the finder's circuits;
-- the best steps, for few servers.
+- the finder's steps, also as counted by networkx on the finder's circuits (``searched_…``);
+- the best steps, if there are few servers;
 
-The row also has a lower bound for all wirings.
+and a lower bound of the mean for all wirings.
 """
 
 import time
@@ -27,24 +27,24 @@ from offline.design.exact import best_steps, least_mean_hops
 SERVERS = (12, 16, 64, 128, 1024)
 INTERFACES = range(2, 9)
 EXACT = 16
-"""Largest number of servers for which the best steps are searched."""
+"""Number of servers up to which the best steps are searched for."""
 GBPS = 1e9
 RUNS = 3
 SENT = 2e9
-"""Bytes that a server sends in rings. The bytes that it sends to other servers in pairs are a tenth of these."""
+"""Bytes that a server sends in rings. To other servers in pairs it sends a tenth of them."""
 
 Row = dict[str, Any]
 
 
 def job(servers: int, pairs: Floats) -> Traffic:
-    """Return an all-reduce over all servers in phase 1, and traffic of pairs in proportion to ``pairs`` in phase 0."""
+    """Return an all-reduce over all servers in phase 1, and in phase 0 traffic in proportion to ``pairs``."""
     np.fill_diagonal(pairs, 0.0)
     sent = SENT / 10 * servers * pairs / pairs.sum()
     return Traffic(servers, (Rings((tuple(range(servers)),), ({1: SENT},), ()),), {0: sent})
 
 
 def sparse(servers: int, seed: int = 1) -> Floats:
-    """Return traffic in which every server sends different amounts to four others."""
+    """Return traffic in which each server sends to four others, with random amounts."""
     rng = np.random.default_rng(seed)
     found = np.zeros((servers, servers))
     for _ in range(4):
@@ -55,8 +55,8 @@ def sparse(servers: int, seed: int = 1) -> Floats:
 def row(servers: int, interfaces: int) -> Row:
     """Return the row of one size. Times are medians in milliseconds.
 
-    ``ms`` is the finder's time with an all-to-all, ``sparse_ms`` with four receivers of each server; ``cpu_ms`` and
-    ``sparse_cpu_ms`` are processor time."""
+    ``ms``, ``cpu_ms``: wall time and CPU time of the finder for an all-to-all. ``sparse_ms``, ``sparse_cpu_ms``: the
+    same for traffic from each server to four others."""
     traffic = job(servers, np.ones((servers, servers)))
     ms, cpu_ms, found = _timed([traffic] * RUNS, interfaces)
     sparse_ms, sparse_cpu_ms, _ = _timed([job(servers, sparse(servers, seed)) for seed in range(RUNS)], interfaces)
@@ -85,7 +85,7 @@ def row(servers: int, interfaces: int) -> Row:
 
 
 def _timed(jobs: Sequence[Traffic], interfaces: int) -> tuple[float, float, Found]:
-    """Return the median wall time and processor time in milliseconds, and the last answer."""
+    """Return the median wall time and the median CPU time of the finder in milliseconds, and its last result."""
     taken = []
     for traffic in jobs:
         began, cpu = time.perf_counter(), time.process_time()
@@ -96,7 +96,7 @@ def _timed(jobs: Sequence[Traffic], interfaces: int) -> tuple[float, float, Foun
 
 
 def _exact(servers: int, interfaces: int) -> Row:
-    """Return the smallest mean number of hops with rings alone and with any steps; None for too many servers."""
+    """Return the smallest mean number of hops for rings alone and for any steps; None if there are too many servers."""
     if servers > EXACT:
         return {"best_of_rings": None, "best_of_all": None, "proven": None}
     rings, of_rings = best_steps(servers, interfaces, interfaces)
