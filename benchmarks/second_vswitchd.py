@@ -17,7 +17,7 @@ from signalbox.errors import SignalboxError
 
 DPID = 0x1F0
 FIRST_PORT = 90
-"""Port number on a leaf, above those of the lab, from which the cables to the second spine are counted."""
+"""Number above the port numbers of the lab. On a leaf, the cables to the second spine have the numbers after it."""
 DAEMON = "ovs-vswitchd"
 
 

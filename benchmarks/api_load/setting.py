@@ -11,7 +11,7 @@ SETTINGS: Settings = {"jobs": {"max_jobs": 4_000}, "log": {"level": "warning"}}
 
 
 def hosts_of(size: str, folder: Path) -> Settings:
-    """Return settings with an inventory of all hosts of a fabric in memory, whose hosts send no ARP to be found by."""
+    """Return settings with an inventory of the hosts, which send no ARP and could not be found otherwise."""
     fabric, file = fabric_of(size), folder / "inventory.toml"
     entries = []
     for number, host in enumerate(fabric.hosts.values()):

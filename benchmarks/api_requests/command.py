@@ -42,7 +42,7 @@ RAW_EVERY = 40
 """Period of requests in raw HTTP/2 frames: every 40th request is one."""
 MOST_FAILURES = 20
 ENDING_S = 0.5
-"""Seconds for which the controller may still be about to end after a failure, before it is checked."""
+"""Seconds to wait after a failure, before checking whether the controller has ended."""
 _BAD_LINE = re.compile(rb"Traceback|\[error|\[critical|\"level\": ?\"(error|critical)\"")
 
 

@@ -1,4 +1,4 @@
-"""Judgement of ``controllers``: faults to make, writes of members that are no masters, and what must hold after a case.
+"""Judgement of ``controllers``: faults to make, who wrote without being the master, and what must hold after a case.
 
 ``Judge`` gets the messages between each switch and each member, in the order of their times on the switches' machine.
 It relies on two facts of OpenFlow. A switch answers the messages of a connection in order, so a write is accepted if no
@@ -32,7 +32,7 @@ MASTER = 2
 
 
 class Claim(NamedTuple):
-    """Confirmation of a switch that a member is its master."""
+    """Confirmation by a switch that a member is its master."""
 
     at: float
     member: str
@@ -182,7 +182,7 @@ BOTH = 1 / 3
 LATEST_S = 2.0
 """Seconds from the first fault of a case until the second begins, at most."""
 PAST_LEASE_S = (2.0, 5.0)
-"""Seconds for which a fault lasts longer than the lease, from and to; members are paused for ``PAUSE_S`` instead."""
+"""Range of the seconds by which a fault outlasts the lease; a member is paused for ``PAUSE_S`` instead."""
 PAUSE_S = 30.0
 """Seconds for which a member is paused."""
 

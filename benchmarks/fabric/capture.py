@@ -75,7 +75,7 @@ class _Direction:
     expected: int
     """Sequence number of the next byte."""
     waiting: dict[int, bytes] = field(default_factory=dict)
-    """Segments that arrived before ``expected``, by sequence number."""
+    """Segments that came too early, because one before them is missing; by sequence number."""
     rest: bytearray = field(default_factory=bytearray)
 
     def take(self, number: int, data: bytes) -> None:

@@ -24,7 +24,7 @@ from controller.tables.rules import Table
 def missing_hops(
     observed: Observed, expected: Hops, switch_of_address: Mapping[int, Dpid]
 ) -> dict[tuple[Dpid, Dpid], list[PortNo]]:
-    """Return the next hops that no rule uses yet, by (switch, destination); only keys that lack some."""
+    """Return the next hops that no rule uses yet, by (switch, destination); keys without any are left out."""
     used = observed.ports_towards(switch_of_address)
     return {key: sorted(ports - used[key]) for key, ports in expected.items() if not ports <= used[key]}
 
@@ -109,7 +109,7 @@ class Removal(NamedTuple):
 
 
 def hops_removed(dead: Dead, changes: Iterable[Change]) -> Removal | None:
-    """Return when the last of the dead groups lost its cut next hops; None until all of them have, confirmed."""
+    """Return when the last dead group stopped using lost next hops; None until all have, and this is confirmed."""
     groups = dict(dead.groups)
     removals: list[Removal] = []
     for change in changes:
@@ -122,7 +122,7 @@ def hops_removed(dead: Dead, changes: Iterable[Change]) -> Removal | None:
 
 
 def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
-    """Return when the last of the dead pins was confirmed on another path.
+    """Return when the last dead pin was confirmed on another path.
 
     The result is None if there are no dead pins, or while one of them has not moved."""
     pins = set(dead.pins)
@@ -183,7 +183,7 @@ class Figures:
     """Number of directed links that some group of the sending switch sends to."""
     build_s: float | None = None
     discovery_s: float | None = None
-    """Time from the last switch's features reply until the groups have all next hops, confirmed."""
+    """Time from the last switch's features reply until groups with all next hops are confirmed."""
     discovery_from_start_s: float | None = None
     """Time from the start of the controller's process to the same moment."""
     links_reported_s: float | None = None
@@ -212,9 +212,9 @@ class Figures:
     echo_ms: Spread | None = None
     """Time until an echo request is answered. A spare switch without ports sends one every 10 ms during planning."""
     silent_loss_detect_s: float | None = None
-    """Time from dropping LLDP in one direction of three cables until no group uses these links, confirmed."""
+    """Time from dropping LLDP in one direction of three cables until their removal from groups is confirmed."""
     silent_loss_return_s: float | None = None
-    """Time from passing LLDP again until the groups use these links again, confirmed."""
+    """Time from passing LLDP again until groups that use these links again are confirmed."""
     reconnect_resync_s: float | None = None
     """Time from making all switches reconnect until the API reports all links, and all switches in sync."""
     reconnect_rules_rewritten: int | None = None
@@ -226,7 +226,7 @@ class Figures:
     """Number of switches whose flows or groups differ from those before the restart."""
     cuts: int | None = None
     repair_ms: Spread | None = None
-    """Time from the first port-status of a cut until no group uses a lost next hop, confirmed.
+    """Time from the first port-status of a cut until the removal of lost next hops from all groups is confirmed.
 
     Only switches with another shortest path count."""
     controller_repair_ms: Spread | None = None
@@ -240,7 +240,7 @@ class Figures:
     routes_repaired: int | None = None
     """Number of cuts after which at least one pin had to move, and all of them did."""
     replug_s: float | None = None
-    """Time from plugging in all cut cables at once until the groups have all next hops again, confirmed."""
+    """Time from plugging in all cut cables at once until groups with all next hops are confirmed."""
     rss_mb: float | None = None
     """Resident memory of all processes of the controller in MB: the largest of three samples.
 

@@ -141,7 +141,7 @@ class Run:
             raise StepFailed(f"{error}: {said}") from None
 
     def missing(self) -> dict[tuple[Dpid, Dpid], list[PortNo]]:
-        """Return the next hops that no rule uses, by (switch, destination); only keys that lack some."""
+        """Return the next hops that no rule uses, by (switch, destination); keys without any are left out."""
         return missing_hops(self.observed, self.hops, self.blueprint.switch_of_address)
 
     def wait_complete(self, what: str) -> None:

@@ -68,7 +68,7 @@ class Row:
     alarm_s: float | None = None
     """Seconds until the alarm ``demand_differs``; None without an alarm."""
     found_s: float | None = None
-    """Seconds until the controller planned exactly the pairs that carry traffic, until the end; None if it did not.
+    """Seconds from which on the controller planned exactly the pairs that carry traffic; None if it never did.
 
     In the beginning the controller also plans pairs that carried only the initial broadcast of parameters. It drops
     them 10 to 20 s later, when no window of counters contains the broadcast any more. ``right_s`` shows whether they
@@ -79,7 +79,7 @@ class Row:
     """Slowdown at the end, recomputed from the job's routes and the bytes that the sockets counted."""
     worst_slowdown: float | None = None
     least_slowdown: float | None = None
-    """Smallest possible largest slowdown of all jobs, over all choices of spines."""
+    """Smallest worst slowdown of the jobs over all choices of spines."""
     proven: bool = False
     """Whether ``least_slowdown`` is proven to be the smallest."""
     certificate: str = ""
@@ -87,7 +87,7 @@ class Row:
     pairs: int = 0
     """Number of pairs of hosts that carry traffic of the job."""
     found: int = 0
-    """Number of them that the controller plans."""
+    """Number of these pairs that the controller plans."""
     false: int = 0
     """Number of other pairs that the controller plans."""
     bytes_error: float | None = None

@@ -75,7 +75,7 @@ def slowdowns(traffic: Traffic, leaf_of: Mapping[str, str], spine_of: Mapping[Pa
 
 
 def least_slowdown(traffic: Traffic, leaf_of: Mapping[str, str], spines: Sequence[str]) -> tuple[float, bool]:
-    """Return the smallest largest slowdown of all jobs over all choices of spines, and whether it is proven."""
+    """Return the smallest worst slowdown over all choices of spines, and whether it is proven."""
     model = cp_model.CpModel()
     worst = model.new_int_var(UNITS, 100 * UNITS, "worst")
     loads: defaultdict[Link, defaultdict[tuple[str, int], list[cp_model.LinearExprT]]] = defaultdict(

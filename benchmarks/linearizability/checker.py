@@ -5,7 +5,7 @@ has it. The search orders calls one after the other, and takes the last one back
 remembers each pair of (ordered calls, state after them), and visits none twice.
 
 ``step`` and ``JobState`` describe a job as its callers may see it. Each registration and each update in a history
-announces another amount of traffic, so a read shows which of them was the last.
+announces a different amount of traffic, so a read shows which of them was the last.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ fault is made and repaired. Meanwhile the benchmark reads the API, ``signalbox s
 notifications of a real Alertmanager. Prometheus scrapes and evaluates every two seconds, with the alerts as shipped.
 The result is a table, and ``faults.json``; ``--json`` prints the JSON instead.
 
-The exit status is 1 when a fault was not reported by its name, too late, or for too long. It is also 1 when an
-expression of the dashboards, recording rules or alerts never had data, except those in ``EMPTY``.
+The exit status is 1 when a fault was not reported by its name, or was reported too late or too long. It is also 1 when
+an expression of the dashboards, recording rules or alerts never had data, except those in ``EMPTY``.
 """
 
 import shutil

@@ -2,10 +2,10 @@
 
     .venv/bin/python -m benchmarks fuzz-openflow [--count N] [--seed S] [--first I] [--json]
 
-The real controller runs in its own process, on free ports. Message I of seed S is always the same, so ``--seed S
---first I --count 1`` repeats it. The results are the number of connections that the controller ended, and the times for
-which the good switch waited for echoes and for rules. The exit status is 1 when the controller died or did not end
-cleanly, or when the good switch lost its connection or waited 5 s for an echo.
+The real controller runs in its own process, on free ports. Message I of seed S is always the same; to repeat it, add
+``--first I --count 1``. The results are the number of connections that the controller ended, and the times for which
+the good switch waited for echoes and for rules. The exit status is 1 when the controller died or did not end cleanly,
+or when the good switch lost its connection or waited 5 s for an echo.
 """
 
 import json

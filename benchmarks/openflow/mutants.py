@@ -1,6 +1,6 @@
 """Mutants: OpenFlow messages of a switch that are built correctly and then broken. ``mutant`` is a pure function.
 
-Ryu's serialisers build the bodies, as far as there are any. Many mutations change lengths, because wrong lengths cause
+Ryu's serialisers build the bodies where Ryu has them. Many mutations change lengths, because wrong lengths cause
 endless loops and overruns.
 """
 

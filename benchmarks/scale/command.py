@@ -4,8 +4,12 @@
 
 Everything runs on this machine, with the state in etcd and without TLS. The steps are
 
-1. All switches connect to all members. 2. Nothing happens. 3. All jobs register, each at one of the members. 4. Nothing
-happens. 5. Cables are cut, one after the other. 6. With ``--take-over``, the leader is killed.
+1. All switches connect to all members.
+2. Nothing happens.
+3. All jobs register, each at one of the members.
+4. Nothing happens.
+5. Cables are cut, one after the other.
+6. With ``--take-over``, the leader is killed.
 
 A row has the times of a step in seconds, and the number of confirmed changes by kind. Another table has the CPU time
 and memory of each process in each step.

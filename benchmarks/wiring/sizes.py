@@ -31,7 +31,7 @@ EXACT = 16
 GBPS = 1e9
 RUNS = 3
 SENT = 2e9
-"""Bytes that a server sends in rings. To other servers in pairs it sends a tenth of them."""
+"""Bytes that a server sends in rings. In pairs it sends a tenth of that to other servers."""
 
 Row = dict[str, Any]
 

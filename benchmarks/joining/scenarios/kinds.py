@@ -220,7 +220,7 @@ def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def settled_after(iterations: Sequence[Sequence[float]], slow_s: float) -> float | None:
     """Return the seconds from the first byte until ``IN_A_ROW`` iterations began that took at most ``slow_s`` each.
 
-    Return None if it never was. The first iteration, in which libraries connect, does not count."""
+    Return None if there was no such time. The first iteration, in which libraries connect, does not count."""
     after = iterations[1:]
     for at in range(len(after) - IN_A_ROW + 1):
         if all(took <= slow_s for _, took in after[at : at + IN_A_ROW]):
