@@ -1,8 +1,7 @@
 """Launcher of a controller process for the demo, the lab's tests and the benchmarks; it needs no Mininet.
 
-The input is a folder, a port for switches, and settings other than the defaults. The result is a process that can be
-killed and restarted, with its configuration, state, socket and log in the folder. When the thread that started the
-process ends, even by SIGKILL, the kernel kills the process (``setpriv --pdeathsig``).
+The process can be killed and restarted; its configuration, state, socket and log are in one folder. When the thread
+that started the process ends, even by SIGKILL, the kernel kills the process (``setpriv --pdeathsig``).
 """
 
 import json

@@ -1,8 +1,8 @@
 """Signals that end the demo or the lab, handled at points where the program can stop; a closed terminal counts too.
 
-A handler that raises may do so in the middle of a clean-up, and a second signal may interrupt the clean-up of the
-first. Here a handler only notes the first signal. ``check`` and ``sleep`` raise ``Interrupted`` for it, once; nothing
-raises while signals are ``held``. Until ``note_signals`` has been called, as in tests, signals have their usual effect.
+A signal handler that raises an exception may do so in the middle of a clean-up. So a handler here only notes the first
+signal. ``check`` and ``sleep`` then raise ``Interrupted``, once. In a block of ``held`` they do not raise it. Until
+``note_signals`` has been called, as in tests, signals have their usual effect.
 """
 
 import errno
@@ -123,9 +123,9 @@ def kept_from_children() -> Iterator[None]:
 
 @contextmanager
 def unwinding() -> Iterator[None]:
-    """Raise ``Interrupted`` for SIGTERM and SIGHUP at once inside the block, unless signals are noted.
+    """Raise ``Interrupted`` inside the block as soon as SIGTERM or SIGHUP arrives.
 
-    Their default action would end the process without a clean-up."""
+    Their default action would end the process without a clean-up. After ``note_signals`` the block changes nothing."""
     if _noted is None:
         with _handlers({signal.SIGTERM: _raise, signal.SIGHUP: _raise}):
             yield

@@ -1,9 +1,8 @@
-"""Conversion of a ``Topology`` into a Mininet topology, with the behaviour of emulated links and hosts.
+"""Conversion of a ``Topology`` into a Mininet topology, with shaped links and tuned hosts.
 
-This module shapes links and tunes hosts. Host k of leaf i is ``h<i>_<k>``, 10.0.<i>.<k>/16, with MAC
-02:00:00:00:<i>:<k>. Each leaf owns 10.0.<i>.0/24; the mask covers the fabric, so there is no gateway. Port p of a
-switch is the interface ``<switch>-eth<p>``, or ``<switch>-<p>`` where the name would be too long for Linux, with MAC
-02:01:<dpid>:<p>.
+Host k of leaf i is ``h<i>_<k>``, 10.0.<i>.<k>/16, with MAC 02:00:00:00:<i>:<k>. Each leaf owns 10.0.<i>.0/24; the mask
+covers the fabric, so there is no gateway. Port p of a switch is the interface ``<switch>-eth<p>``, or ``<switch>-<p>``
+where the name would be too long for Linux, with MAC 02:01:<dpid>:<p>.
 """
 
 import select
@@ -41,10 +40,10 @@ def queue_bytes(mbps: float, queue_s: float = QUEUE_S) -> int:
 
 
 class ShellThatEnds:
-    """Mixin before Mininet's class that raises ``OSError`` instead of waiting for a shell that has ended.
+    """Mixin for Mininet's nodes that raises ``OSError`` when the node's shell has ended.
 
-    Mininet alone would wait for ever. A signal to the process group, such as that of a closed terminal, can end a shell
-    in the moment before it leaves the group."""
+    Mininet itself would wait for the shell for ever. List the mixin before Mininet's class. A signal to the process
+    group, such as that of a closed terminal, can end a shell in the moment before it leaves the group."""
 
     def read(self: Any, size: int = 1024) -> str:
         output = select.poll()
@@ -65,9 +64,9 @@ class FabricHost(ShellThatEnds, Host):  # type: ignore[misc]
     def config(self, window_mbps: float | None = None, **params: Any) -> dict[str, Any]:
         """Configure the host.
 
-        ``window_mbps``: rate in Mbit/s for which the TCP window is sized; None keeps Linux's defaults. It is the rate
-        of the host's link, or of the fastest cable of the host's switch if this cable is slower than the link. No flow
-        to another switch is faster."""
+        ``window_mbps``: rate in Mbit/s for which the TCP window is sized; None keeps Linux's defaults. It is the
+        largest rate of a flow to another switch: the rate of the host's link or of the fastest cable of the host's
+        switch, whichever is smaller."""
         ending.check()
         result: dict[str, Any] = super().config(**params)
         if window_mbps is not None:

@@ -1,8 +1,7 @@
 """Launcher of a HAProxy in front of the API, for tests and benchmarks.
 
-The input is a folder and the configuration of the API. The result is a process with the configuration that ``signalbox
-serve --print-haproxy`` prints. HAProxy runs as the user who starts it, since only root can become another user. The
-kernel kills HAProxy when the thread that started it ends.
+The process has the configuration that ``signalbox serve --print-haproxy`` prints. It runs as the user who starts it,
+since only root can become another user. The kernel kills it when the thread that started it ends.
 """
 
 import os

@@ -120,7 +120,8 @@ def command_at(*path: str) -> Any:
 def of_commands(names: Sequence[str]) -> str:
     """Return the sections of the named commands, and of the commands in named groups.
 
-    When nearly all of them take a group in ``SHARED``, a sentence before them says so, and headings leave it out."""
+    When nearly all of these commands take the options of a group in ``SHARED``, a sentence before the sections says so,
+    and the headings omit the group."""
     found = {" ".join(path): command for name in names for path, command in leaves((name,), command_at(name))}
     parts, common = [], []
     for word in shared_options():
@@ -143,13 +144,14 @@ def leaves(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...
 
 
 MOST_EXCEPTIONS = 3
-"""Largest number of exceptions in the sentence that all commands of a region take a group in ``SHARED``."""
+"""Largest number of commands that the sentence "All these commands take …, except …" names as exceptions."""
 
 
 def divided(command: Any) -> tuple[dict[str, str], list[Any]]:
     """Return the groups of options in ``SHARED`` that a command takes, and its other parameters.
 
-    A group is returned with its form in headings: in brackets if the command works without any of its options."""
+    The groups are a mapping from a group's name to its text in headings. The text is in brackets if the command works
+    without any of the group's options."""
     own = {(*param.opts, param.help): param for param in command.params if param.name != "help"}
     words, optional = {}, {key for key, param in own.items() if not param.required}
     for word, params in shared_options().items():
@@ -162,7 +164,9 @@ def divided(command: Any) -> tuple[dict[str, str], list[Any]]:
 
 
 def of_command(path: str, command: Any, common: Sequence[str]) -> Iterator[str]:
-    """Yield the parts of the section about a command. ``common``: forms of groups that its heading leaves out."""
+    """Yield the parts of the section about a command.
+
+    ``common``: texts of groups (see ``divided``) that its heading omits."""
     shared, mine = divided(command)
     words = [word for word in shared.values() if word not in common]
     earlier = described().setdefault((command.help, usage("", command, [*shared.values()])), path)
@@ -194,7 +198,8 @@ def usage(path: str, command: Any, shared: Sequence[str]) -> str:
 def options(owner: str, params: Sequence[Any]) -> str:
     """Return arguments and options of a command, or of a group in ``SHARED``, as a list.
 
-    Options of a group of which the command lacks others are only named, with a reference to the group."""
+    A command may take some options of a group in ``SHARED`` but not all. For these options the list has only the names
+    and the text "as in GROUP"."""
     items: dict[str, list[str]] = {}
     for param in params:
         word = "" if owner in SHARED else next((word for word in SHARED if is_of(param, word)), "")

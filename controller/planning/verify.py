@@ -142,8 +142,8 @@ class Cut:
     ``needs``: per job the sum over its flows of demand * price of the cheapest walk, in the phase with the largest sum.
     Three fields of the cut change this sum:
 
-    - ``phases``: each phase of the jobs in this field has a part of each link's price. The sums of all phases of such a
-      job are added.
+    - ``phases``: divides the prices of links among the phases of some jobs. The sums of all phases of such a job, each
+      with the phase's own prices, are added.
     - ``unit``: if it is above 0, only whole flows count, and their demands are in units, rounded down.
     - ``subflows``: if it is above 1, each flow that may have at most so many subflows counts as 1. Its demand must be
       at least one unit, and each of its walks must have a price."""

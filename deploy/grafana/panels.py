@@ -1,9 +1,11 @@
 """Dashboards from the descriptions in ``pages``: the panels of each row, their queries, variables and annotations.
 
-An entry of a row has the kind of a panel with its title, and the parameters of the function of this name. ``queries``
-has an expression by the legend of its series. An expression is PromQL, or the parameters of ``largest``. Expressions
-are written without the labels that select series. ``of_chosen`` adds these labels, so that a dashboard can show one of
-several fabrics, or one of several controllers, that an existing Prometheus scrapes.
+A description lists the panels of each row. A panel has the name of a function of this module (``KINDS``) with the
+panel's title, and the function's other parameters. ``queries`` maps the text for the legend to an expression: PromQL,
+or the parameters of ``largest``.
+
+Expressions are written without the labels that select series. ``of_chosen`` adds these labels, so that a dashboard can
+show one of several fabrics, or one of several controllers, that an existing Prometheus scrapes.
 """
 
 import re
@@ -53,7 +55,7 @@ _SERIES = re.compile(r"\b((?:\w+:)?signalbox[\w:]*|process_\w+|up)\b(?:\{([^}]*)
 Panel = stat.Panel | timeseries.Panel | table.Panel | nodegraph.Panel
 Made = TypeVar("Made", stat.Panel, timeseries.Panel, table.Panel, nodegraph.Panel)
 Queries = Mapping[str, Any]
-"""Expressions by the legend of their series."""
+"""Expressions, by the text that the legend shows for their series."""
 
 
 def of_chosen(expression: str) -> str:

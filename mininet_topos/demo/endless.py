@@ -1,9 +1,8 @@
 """Training in a lab as long as the lab runs, with a fault now and then: ``signalbox lab --train``.
 
-The input is a running lab, and the address of a controller, which may start later and restart. Ring jobs with one host
-per leaf train. Each job ends after some iterations and starts again, so that the ranks' files stay small. In turns a
-cable is cut and plugged in again, idle hosts send unannounced traffic, and a switch is drained. The program prints a
-line for each step.
+The controller at the given address may start later and restart. Ring jobs with one host per leaf train. Each job ends
+after some iterations and starts again, so that the ranks' files stay small. In turns a cable is cut and plugged in
+again, idle hosts send unannounced traffic, and a switch is drained. The program prints a line for each step.
 """
 
 import random

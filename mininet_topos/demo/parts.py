@@ -1,7 +1,6 @@
 """Programs of the demo: the training jobs, and a listener to the routes.
 
-This module owns the processes and threads of these programs. Every part ends with its ``with`` block, even after an
-error.
+This module owns their processes and threads. Every part ends with its ``with`` block, even after an error.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Picture of a demo: iteration times of every job against time, with its phases and events.
-
-The input is the ranks' logs, the times of the events and the ideal iteration time. The result is a PNG file.
-"""
+"""Picture of a demo as a PNG file: iteration times of every job against time, with its phases and events."""
 
 from collections.abc import Sequence
 from pathlib import Path

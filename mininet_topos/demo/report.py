@@ -1,8 +1,7 @@
-"""Figures of the demo, from raw timestamps to ``report.json``.
+"""Figures of the demo, from raw timestamps to ``report.json``. Pure.
 
-This module defines the figures. The input is the ranks' logs, the times of the demo's actions, and the reports of the
-controller. The result is a dictionary for JSON, and each target with its figure. Pure. All times are seconds on
-CLOCK_MONOTONIC.
+In: the ranks' logs, the times of the demo's actions, and the reports of the controller. Out: a dictionary for JSON, and
+each target with its figure. All times are seconds on CLOCK_MONOTONIC.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

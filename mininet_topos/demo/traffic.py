@@ -5,13 +5,12 @@ share:
 
     python -m mininet_topos.demo.traffic sink --bind 10.0.2.4 --rendezvous DIR --name to-leaf2
     python -m mininet_topos.demo.traffic source --rendezvous DIR --name to-leaf2 --seconds 35
-
     python -m mininet_topos.demo.traffic mice --bind 10.0.2.4 --peers 10.0.1.4,10.0.3.4 --per-second 50 \
         --rendezvous DIR --name begin --seconds 35
 
 The source ends after its time, the sink when the connection closes; each prints ``{"bytes", "seconds"}``. ``mice``
-accepts connections from its start on, and begins to send short transfers when the name is published. It continues to
-accept until its peers have sent all their transfers, and prints ``{"sent", "failed"}``.
+accepts connections from its start on, and begins to send short transfers when the name is published. It accepts
+until its peers have sent all their transfers, and prints ``{"sent", "failed"}``.
 """
 
 import itertools

@@ -1,8 +1,8 @@
 """Payload counters of TCP connections, read from the sockets: the true traffic of a job, without switches.
 
-The input is a network namespace. The result is the payload bytes per connection and per (source, destination). The
-counter of the receiving end is used, which is complete when the program has received its data. The counter of the
-sending end counts only acknowledged bytes. Closed connections lose their counters, so read them before a job ends.
+In: a network namespace. Out: the payload bytes per connection and per (source, destination), as counted at the
+receiving end. This counter is complete when the program has received its data; that of the sending end counts only
+acknowledged bytes. Closed connections lose their counters, so read them before a job ends.
 """
 
 import re

@@ -1,6 +1,7 @@
 """Ranks of Gloo that start within a tenth of a second: forks of one process that has imported PyTorch.
 
-An import takes 2 s of processor time, which jobs that start during a measurement would take from the switches.
+An import takes 2 s of processor time. If jobs started during a measurement, their imports would slow the switches.
+
 ``ForkedRanks`` starts the process, which reads one JSON object per line. For each object it forks, and the child enters
 the host's network namespace and runs ``gloo_rank``. The exit status of each child is written to a file. All processes
 end with ``ForkedRanks.stop``, or with the program that has started them.

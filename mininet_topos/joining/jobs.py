@@ -1,7 +1,4 @@
-"""Real jobs in the hosts of a lab: start, rounds, logs and stop.
-
-The input is a ``Lab`` and ``LibraryJob``s, the result the ranks' logs. The processes end with ``stop`` or with the lab.
-"""
+"""Real jobs in the hosts of a lab: start, rounds, logs and stop. The processes end with ``stop`` or with the lab."""
 
 import json
 import os

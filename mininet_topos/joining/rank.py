@@ -1,8 +1,10 @@
 """Work of a rank of a real job, for every communication library: data, expected results, iterations, the log.
 
-The input is a ``Library``, which runs one collective, and the options of ``options``. The result is the file of
-``trainer.log``. This module and its imports need only the standard library and numpy, because the libraries have
-environments of their own. M is the size of the full vector, as in a job's announcement.
+In: a ``Library``, which runs one collective, and the options of ``options``. Out: the file of ``trainer.log``. M is the
+size of the full vector, as in a job's announcement.
+
+This module and its imports need only the standard library and numpy, because the libraries have environments of their
+own.
 """
 
 import argparse

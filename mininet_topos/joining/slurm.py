@@ -1,10 +1,9 @@
 """Private Slurm cluster: one munged, one slurmctld, and a slurmd per node, each in a network namespace.
 
 It needs root and Debian's packages slurmctld, slurmd, slurm-client and munge (``missing``). The daemons end with
-``slurm_cluster``. They communicate over a management network that is created here, a bridge in the namespace of
-slurmctld. So nodes may be hosts of a lab, whose other interfaces stay as they are.
-
-``installed_hooks`` makes a copy of the hooks of ``deploy/slurm`` with its own settings, as a site installs them.
+``slurm_cluster``. They communicate over a management network, a bridge in the namespace of slurmctld. So nodes may be
+hosts of a lab, whose other interfaces stay as they are. ``installed_hooks`` makes a copy of the hooks of
+``deploy/slurm`` with its own settings, as a site installs them.
 """
 
 import itertools

@@ -1,8 +1,7 @@
-"""``signalbox lab``: an emulated fabric that runs until Ctrl-C.
+"""``signalbox lab``: an emulated fabric that runs until Ctrl-C; it needs root, Open vSwitch and Mininet.
 
-The input is the topology's sizes and the controller's address. The result is the lab, and the configuration of its
-optical switches for the controller, if there are any. The command needs root, Open vSwitch and Mininet. Mininet is a
-package of the system: it is imported when the command runs, so that all other commands work without it.
+With optical switches, the command also writes their configuration for the controller. Mininet is a package of the
+system: it is imported when the command runs, so that all other commands work without it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Emulated fabric: Open vSwitch bridges and hosts in namespaces, created by a ``with`` block and removed after it.
 
-The input is a ``FabricTopo`` and the controller's address. The lab runs programs in hosts, cuts and plugs in cables,
-and stops and starts switches. Mininet makes namespaces and cables; the lab makes all bridges in one transaction. The
-lab is always removed: on Ctrl-C, SIGTERM and SIGHUP at once, after a SIGKILL when the next lab starts.
+In: a ``FabricTopo`` and the controller's address. The lab runs programs in hosts, cuts and plugs in cables, and stops
+and starts switches. Mininet makes namespaces and cables; the lab makes all bridges in one transaction. The lab is
+always removed: on Ctrl-C, SIGTERM and SIGHUP at once, after a SIGKILL when the next lab starts.
 """
 
 import os

@@ -1,10 +1,11 @@
 """Records of the names that labs use on the machine, each written before its lab is made, so all labs can be removed.
 
-This module owns the files in ``/run/signalbox-labs``. There is one file per lab, with its bridges, namespaces and
-interfaces. The file is locked while the owner of the lab runs (the kernel releases the lock even after SIGKILL). The
-module can remove a lab even when Open vSwitch ended first, which leaves tap devices with the bridges' names. Only
-interfaces and namespaces in a record, and bridges with the lab's mark, are removed. The module also runs commands and
-waits for conditions.
+There is one file per lab in ``/run/signalbox-labs``, with its bridges, namespaces and interfaces. The file is locked
+while the owner of the lab runs (the kernel releases the lock even after SIGKILL). Only interfaces and namespaces in a
+record, and bridges with the lab's mark, are removed. If Open vSwitch ended before the lab, tap devices with the
+bridges' names are left, which are removed too.
+
+The module also runs commands and waits for conditions.
 """
 
 import fcntl

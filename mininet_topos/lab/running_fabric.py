@@ -1,6 +1,7 @@
-"""Lab whose own controller has found every link; rules for a lab without a controller; jobs on a lab's hosts.
+"""Labs that are ready for use: with a controller that has found every link, with static rules, or with training jobs.
 
-``WholeTraining`` runs a process of ``trainer.whole_job`` for each rank of a job's file; the result is their logs.
+``running_fabric`` runs a lab and its controller. ``install_static_routes`` and ``install_circuits`` write rules in a
+lab without a controller. ``WholeTraining`` runs a process of ``trainer.whole_job`` for each rank of a job's file.
 """
 
 import csv

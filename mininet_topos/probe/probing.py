@@ -1,10 +1,8 @@
 """Probes in the hosts of a lab: started once, changed while they run, read at the end.
 
-This module owns the probing processes, one per host. The result is all packets between every two hosts, as one
-``Stream`` per pair.
-
-A stream's ``Outcome`` in a window of time has the packets lost, duplicated and overtaken, and gaps without arrivals.
-All times are seconds on CLOCK_MONOTONIC.
+There is one probing process per host. The result is all packets between every two hosts, as one ``Stream`` per pair. A
+stream's ``Outcome`` in a window of time has the packets lost, duplicated and overtaken, and gaps without arrivals. All
+times are seconds on CLOCK_MONOTONIC.
 """
 
 import json

@@ -3,8 +3,8 @@
 A link that training fills drops packets, and so does Open vSwitch when it waits long for a processor. Probes should
 count neither loss. ``prioritise_probes`` turns each link's token bucket into two that share its rate: packets with
 ``PROBE_TOS`` go first, all others wait in the same short queue as before. ``large_socket_buffers`` makes Open vSwitch
-delay packets where it would lose them. This module owns these settings, and counts the packets that are dropped
-nevertheless. It uses ``htb`` and ``u32``, which all tested kernels have.
+delay packets where it would lose them. ``all_drops`` counts the packets that are dropped nevertheless. The settings use
+``htb`` and ``u32``, which all tested kernels have.
 """
 
 import json

@@ -1,12 +1,10 @@
-"""Controller with wirings to use instead of its own: one file for each job, named after the job.
+"""Controller that uses given wirings of jobs instead of its own; in all other respects it is ``signalbox serve``.
 
     python -m mininet_topos.rewiring.answers --wirings DIR --config FILE
 
-The input is the folder of these files and the controller's requests for wirings; the result is the answers. A job
-without a file is wired as by any controller, with one exception. A job that the controller would refuse (``refused``)
-is wired when the folder has a file with the job's name and the ending ``.wired``.
-
-In all other respects it is ``signalbox serve``.
+DIR may have two files for a job, each named after the job. ``JOB.json`` has the wiring to use (``give``). ``JOB.wired``
+says that the controller must wire the job even if it would refuse it (``accept``). A job without files is wired as by
+any controller.
 """
 
 import json

@@ -3,9 +3,9 @@
     sudo .venv/bin/python -m mininet_topos.rewiring --out out/demo-rewiring
 
 There are twelve servers with four interfaces each, on four emulated optical switches, and a controller that sets the
-switches. The same job joins twice: first the demo gives the controller a random wiring for the job, then the controller
-chooses the wiring. Then the job runs on one switch that costs as much as the optical switches. The demo writes
-``report.json``, ``report.md`` and ``wirings.png``. The exit status is 1 when a target is missed, or when a part fails.
+switches. The same job joins twice: first with a random wiring from the demo, then with the wiring that the controller
+chooses. Then the job runs on one switch that costs as much as the optical switches. The demo writes ``report.json``,
+``report.md`` and ``wirings.png``. The exit status is 1 when a target is missed, or when a part fails.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Emulated fabrics on which jobs are compared: servers at optical switches, one switch, leaves and spines.
 
-The input is sizes, a job, and optionally its wiring. The result is the measurements of the job's ranks. This module
-owns the labs, the controllers and the training processes; each ends with its ``with`` block.
+In: sizes, a job, and optionally its wiring. Out: the measurements of the job's ranks. Labs, controllers and training
+processes each end with their ``with`` block.
 """
 
 import json
@@ -46,7 +46,7 @@ CONTROLLER: Settings = {
     "counters": {"interval_s": 3600.0, "window_s": 3600.0},
 }
 """Settings of the controller. It plans when a job joins, and not again while the job trains. It practically never reads
-counters: jobs send the announced bytes, and counters that are read while processes start would show less."""
+counters: jobs send the announced bytes, but while their processes start, counters would show fewer."""
 FIRST_LEFT_OUT = 1
 """Number of first iterations that do not count, because connections are slow at first."""
 READY_S, ITERATION_S, POLL_S = 60.0, 90.0, 0.1

@@ -1,11 +1,11 @@
 """Model of a job on a fabric: the seconds of an iteration, and the rings with the shortest time; random wirings. Pure.
 
-The input is a job (a mapping with the fields of a job file, without id and addresses), a wiring or a leaf-spine fabric,
-and the rates of the emulated links. The model is that of ``signalbox design wiring`` (docs/wiring.md), with the payload
-rate of an emulated link in place of its line rate.
+In: a job (a mapping with the fields of a job file, without id and addresses), a wiring or a leaf-spine fabric, and the
+rates of the emulated links. The model is that of ``signalbox design wiring`` (docs/wiring.md), with the payload rate of
+an emulated link in place of its line rate.
 
-Random wirings, for comparison with a chosen one, are connected, and have d circuits out of and into each server. No two
-circuits connect the same servers in the same direction.
+Random wirings, for comparison, are connected, and have d circuits out of and into each server. No two circuits connect
+the same servers in the same direction.
 """
 
 import math
@@ -165,8 +165,8 @@ def evaluated(ways: Sequence[Way], size: Size) -> Answer:
 def on_wiring(way: Way, orders: Sequence[Orders], wiring: Wiring, size: Size) -> Runs:
     """Return the faster of two executions of the job on a wiring, which differ in the rings of the all-reduces.
 
-    Either the rings follow ``orders``, or each group has one ring in rank order. ``orders``: rings of the wiring that
-    a search has found (``Found.orders``). ``wiring`` may be a different one, without circuits along these rings."""
+    Either the rings follow ``orders``, or each group has one ring in rank order. ``orders``: rings that a
+    search has found for a wiring (``Found.orders``). If ``wiring`` is another one, it may lack circuits along them."""
     rings = traffic_of(way.spec).rings
     as_chosen = in_rings(way.spec, zip(rings, orders, strict=True))
     in_rank_order = in_rings(way.spec, ((each, ()) for each in rings))

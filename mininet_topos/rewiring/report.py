@@ -1,8 +1,7 @@
 """Results of rewiring: measured and modelled times of one job side by side, targets, tables and pictures.
 
-The input is ``Row``s. The results are ``Target``s, a table for a terminal, and Markdown.
-
-The picture of wirings has servers on a circle, and circuits as arrows in the colour of their optical switch.
+In: ``Row``s. Out: ``Target``s, a table for a terminal, and Markdown. The picture of wirings has servers on a circle,
+and circuits as arrows in the colour of their optical switch.
 """
 
 import math

@@ -1,10 +1,11 @@
 """Collectives with their real arithmetic, over the connections of a ``Mesh``, and the data to run them on.
 
-This module owns the schedule (which rank sends which data to which rank, and when) and computes the right results. The
-input is this rank's vector of float32. The output is the result, and whether rank 0 requested a stop. Every rank
-receives the request in the same iteration, in the headers that precede the data. A rank passes on a slice as soon as it
-has received and added it, so no link is idle between the steps of a ring. Where two ranks have several connections,
-every header has the weights that assign slices to connections.
+In: this rank's vector of float32, and at rank 0 whether to stop. Out: the result, and whether rank 0 requested a stop.
+Every rank receives the request in the same iteration, in the headers that precede the data. This module decides which
+rank sends which data to which rank, and when, and computes the right results.
+
+A rank passes on a slice as soon as it has received and added it, so no link is idle between the steps of a ring. Where
+two ranks have several connections, every header has the weights that assign slices to connections.
 """
 
 import struct
@@ -73,9 +74,9 @@ def ring_all_gather(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> t
 def _around(mesh: Mesh, iteration: int, vector: Vector, stop: bool, adding: int, replacing: int) -> bool:
     """Run the steps of a ring: add the received chunk in the first ``adding`` steps, copy it in the later ones.
 
-    In step t rank r sends chunk r - t and receives chunk r - t - 1 (mod n), which it sends in the next step. A chunk
-    is overwritten only before this rank has sent it, or after it has passed all ranks: no part of it is then queued
-    here."""
+    In step t rank r sends chunk r - t and receives chunk r - t - 1 (mod n), which it sends in the next step. No chunk
+    is overwritten while parts of it are queued here: it is received before this rank sends it, or again after it has
+    passed all ranks."""
     size, rank = mesh.size, mesh.rank
     successor, predecessor = mesh.to[(rank + 1) % size], mesh.from_[(rank - 1) % size]
     scratch = np.empty(SLICE_ELEMENTS, np.float32)

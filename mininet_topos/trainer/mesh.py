@@ -1,9 +1,8 @@
 """TCP connections between the ranks of one job, driven by one thread.
 
-Two ranks have one connection, or one connection per subflow when the job may split its flows. This module owns the
-sockets. It sends arrays, fills arrays with received data, and notes the time at which each was complete. Only
-``receive``, ``receive_each`` and ``flush`` block. While they wait, all data queued for any peer are sent, so two ranks
-that both send much cannot block each other.
+Two ranks have one connection, or one per subflow when the job may split its flows. The mesh sends arrays, fills arrays
+with received data, and notes the time at which each was complete. Only ``receive``, ``receive_each`` and ``flush``
+block. While they wait, all data queued for any peer are sent, so two ranks that both send much cannot block each other.
 """
 
 import select

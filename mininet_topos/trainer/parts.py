@@ -1,7 +1,7 @@
 """Iteration of a whole job: phase after phase, and in each phase all collectives at once.
 
-The input is a file with the fields of a ``JobSpec`` in JSON, and ``compute``, computing times as for designs
-(docs/design.md). The result is a ``WholeJob``. Pure except for reading the file.
+In: a file with the fields of a ``JobSpec`` in JSON, and ``compute``, computing times as for designs
+(docs/design.md#jobs). Out: a ``WholeJob``. Pure except for reading the file.
 """
 
 import json

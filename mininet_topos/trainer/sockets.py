@@ -1,13 +1,12 @@
 """Ports and sockets of processes in different network namespaces, and the division of bytes over connections.
 
-This module publishes and finds listening ports, and chooses the source port and the send buffer of a connection. A
-listener binds any free port and publishes ``IP PORT`` in a file of a directory that the processes share. A process that
-connects waits for the file. All ports are therefore ordinary ephemeral ports, as the hash of ECMP expects. Each process
-publishes the connections that it opened in the same way, for the process that reports them to the controller.
+A listener binds any free port and publishes ``IP PORT`` in a file of a directory that the processes share. A process
+that connects waits for the file. So no port is fixed, and ECMP hashes ordinary ephemeral ports. Each process publishes
+the connections that it opened in the same way, for the process that reports them to the controller.
 
 The controller decides the share of every subflow. Rank 0 receives the shares (``signalbox.join``) and writes them to a
-file in the directory that the ranks share. Every rank reads the file before each iteration. ``Shares`` give the order
-in which slices are assigned to connections.
+file in the directory. Every rank reads the file before each iteration. ``Shares`` give the order in which slices are
+assigned to connections.
 """
 
 import errno

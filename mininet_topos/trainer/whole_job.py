@@ -2,15 +2,15 @@
 
     python -m mininet_topos.trainer.whole_job --spec job.json --rank 0 --rendezvous DIR --out rank0.jsonl
 
-All ranks read the same ``job.json``, whose form ``parts`` describes. There is one process per rank, inside its host's
-namespace; it has connections and a thread of its own for each collective of each group. Rank 0 registers the job with
-the controller and reports its iterations. On a fabric with optical switches it waits until the job is wired. All ranks
-run the parallelization and the rings that the controller has chosen. SIGTERM to rank 0 ends all ranks after an
-iteration; a second SIGTERM kills the process. Each rank writes the file that ``log`` describes. Ranks meet before and
-after each iteration. Within an iteration each rank continues with the next phase when its own work is done.
+There is one process per rank, inside its host's namespace, with connections and a thread of its own for each collective
+of each group. All ranks read the same ``job.json``, whose form ``parts`` describes, and each writes the file that
+``log`` describes. Rank 0 registers the job with the controller and reports its iterations. On a fabric with optical
+switches it waits until the job is wired; all ranks then run the parallelization and the rings that the controller has
+chosen. SIGTERM to rank 0 ends all ranks after an iteration; a second SIGTERM kills the process.
 
-A ``Meeting`` is the point where the ranks wait for each other and learn from rank 0 whether to continue. The ranks use
-Unix sockets in a directory that they share, so a meeting causes no traffic in the network.
+Before and after each iteration all ranks wait for each other in a ``Meeting``, and learn from rank 0 whether to
+continue. Meetings cause no traffic in the network, because they use Unix sockets in the directory that the ranks share.
+Within an iteration each rank continues with the next phase when its own work is done.
 """
 
 import json
