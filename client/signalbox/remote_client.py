@@ -5,10 +5,10 @@ a child that uses gRPC wait for ever. So the training process does not load gRPC
 help: a program that closes all descriptors ends its event loop.) One separate process serves all clients of the
 training process, over one socket per client. Calls return answers, or raise the errors of ``signalbox.client.Client``.
 
-The separate process ends when its control socket closes, because only the training process has the other end. It also
-watches the id of the training process, because children that C code forks keep the other end open. It is no child of
-the training process, so a program that waits for all its children does not wait for it. It inherits no descriptors, so
-readers of the program's output see the end of that output.
+The separate process ends when its control socket closes, or when the training process has ended: children that C code
+forks keep the other end of the socket open. It is no child of the training process, so a program that waits for all its
+children does not wait for it. It inherits no descriptors, so readers of the program's output see the end of that
+output.
 """
 
 from __future__ import annotations

@@ -3,21 +3,17 @@
 In: calls. Out: messages for the control loop, each with a future for its reply. Reads are answered from the published
 ``Status``. Handlers decide nothing about jobs or the network. A call passes:
 
-- ``servers``, ``server``: gRPC servers for clients, for HAProxy, and for members that forward calls. Each trusts only
-  the header fields of its own callers (``peers``).
-- ``guard``: surrounds every handler. A missing or undecodable request, an error or an exceeded time limit becomes a
-  status.
+- ``servers``, ``server``: gRPC servers for clients, for HAProxy, and for members that forward calls.
+- ``guard``: surrounds every handler. An error or an exceeded time limit becomes a status (``errors``).
 - ``gate``: identifies the caller (``peers``, ``identities``, ``certificate_names``) and checks its rights (``access``).
 - ``services``, ``fabric_work``: the handlers. ``leading``: refuses calls that only the active controller may answer.
-- ``convert`` and the files that begin with ``convert_``: convert messages to frozen types and back. Only job specs are
+- ``convert`` and the files that begin with ``convert_``: convert messages to frozen types and back. Job specs are
   converted by ``mapping`` of the client library, which client and controller share.
-- ``errors``: converts an error into a status with details.
 
-Streams and long answers:
+The other modules:
 
 - ``watches``, ``watch_table``, ``watch_rows``: streams that begin with a snapshot and continue with changes.
 - ``long_work``: runs long conversions in a thread of their own, so that other calls need not wait.
-
-A standby uses only ``servers``, ``peers``, ``errors`` and ``forwarding``, which passes each call to the leader.
-``lease_tokens`` checks who may change a registration; ``audit`` writes the audit log.
+- ``forwarding``: the API of a standby, which passes each call to the leader. ``leader_link``: packets of southbounds.
+- ``lease_tokens``: checks who may change a registration. ``audit``: writes the audit log.
 """

@@ -5,15 +5,13 @@ fibres, one for each direction. Optical switches send no LLDP of their own, so t
 connections. It discovers where a circuit leads by LLDP between servers, as for any link.
 
 ``FibreState`` gets the active circuits, those over which no probes arrive, and the interface at which the probes of
-each interface arrive. It finds:
+each interface arrive. It finds circuits with a fibre that may be dark, even after these circuits were replaced. It
+finds interfaces whose probes arrive at an unexpected interface. And it finds pairs of interfaces, at one optical switch
+or one server, whose fibres may be swapped: all their probes arrive as they would with swapped fibres. Several pairs may
+explain the same probes.
 
-- circuits with a fibre that may be dark, even after these circuits were replaced;
-- interfaces whose probes arrive at an unexpected interface;
-- pairs of interfaces, at one optical switch or one server, whose fibres may be swapped.
-
-A pair may be swapped if all probes from and to its interfaces arrive as they would with swapped fibres. Several pairs
-may explain the same probes. Fibres are examined when circuits and probes have not changed for a while. A finding stays
-until probes contradict it or a port is down. ``now`` is monotonic seconds.
+Fibres are examined when circuits and probes have not changed for a while. A finding stays until probes contradict it or
+a port is down. ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ clocks, sends or blocks.
 - ``messages``: messages, commands, effects (due work) that can be merged, and the interface of an extension.
 - ``intake``: passes each message to the owners of the state that it changes, and returns the work that becomes due.
 - ``state``: each kind of state has an owner. Requests wait here until they are on disk.
-- ``derived``: one row per derived value: candidate paths, problem, pins, rules, confirmed routes, status of jobs.
+- ``derived``: one row per derived value, such as the planner's problem, pins and rules.
 - ``planning_cycle``: decides when to plan, sends the problem to the planner, and adopts its plan.
 - ``sending``: the phases of the controller, the next stage of rules, and replies that wait for confirmation.
 - ``draining``: decides when a drained part can be pulled.
 - ``published``, ``job_statuses``, ``alarms``: the published view, and questions about the present network.
 
-Renewals and reported iterations are frequent, so no derived value depends on them. ``controller.jobs.job.Vitals`` keeps
-them.
+No derived value depends on renewals and reported iterations (``controller.jobs.job.Vitals``), because these are
+frequent.
 """

@@ -10,11 +10,10 @@ that have become ready, and replies. Jobs whose confirmed routes change begin a 
 - *Removing next hops*, then *repairing*, after links were lost: the derivation of rules waits until the switches have
   confirmed the removal, then until the planner has answered. Each wait lasts at most ``HURRY_S``.
 
-The controller adopts again after many switches have disconnected together. If switches die, their neighbours report at
-once that their links are down; if only the control network fails, packets still flow. So the controller stops using a
-single switch ``GRACE_S`` after its connection ended, but continues to use all switches if many disconnect together.
-While several have just disconnected, it waits for ``TOGETHER_S``, because a busy controller notices the ends of many
-connections one after another.
+The controller adopts again after many switches have disconnected together: if only the control network fails, packets
+still flow, so it continues to use all these switches. It stops using a single switch ``GRACE_S`` after its connection
+ended. While several have just disconnected, it waits for ``TOGETHER_S``, because a busy controller notices the ends of
+many connections one after another.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ to each commit. Out: the state to write next, one commit at a time; replies. Whe
 not on disk are undone, newest first, and refused.
 
 A request changes a job at once, and rules and plans follow before the commit ends. This is safe: ECMP rules forward
-flows that lose their pins, and the planner plans anew after an undo. But values that were published to callers,
-watchers, the log, metrics and alarms cannot be undone. So ``published`` returns the job as it was before a change that
-is not on disk. Only the end of a lease is published at once, because a failed commit does not undo it.
+flows that lose their pins, and the planner plans anew after an undo. But what callers, watchers, the log, metrics and
+alarms have seen cannot be undone. So ``published`` returns the job as it was before a change that is not on disk. Only
+the end of a lease is published at once, because a failed commit does not undo it.
 """
 
 from __future__ import annotations

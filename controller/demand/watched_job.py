@@ -1,9 +1,9 @@
 """Virtual links that one job is planned with, and the pairs that are counted for it.
 
 An announcement is valid until it is contradicted (``judgement``). From then on, the controller *learns* the job: it
-counts all pairs of the job's addresses. An observed job, which announces no traffic, is learnt from its start. Learning
-ends when the same pairs carry traffic in ``STABLE`` consecutive judgements. A small new job is learnt *early*, until
-its announcement is confirmed or contradicted.
+counts all pairs of the job's addresses, until ``STABLE`` consecutive judgements find traffic on the same pairs. An
+observed job, which announces no traffic, is learnt from its start. A small new job is learnt *early*, until its
+announcement is confirmed or contradicted.
 
 The amount of a pair is known only after a window (``payload_windows``). Until then, ``FirstBytes`` finds the sending
 pairs. Pairs that it finds at the same time are assumed to send equal amounts, in a phase of their own.

@@ -1,15 +1,15 @@
 """Load of each link: rates from counters, and the background, which is traffic that no announced flow can have sent.
 
-The *excess* of a link is the traffic that its port sent, minus the counted traffic of the announced flows that may have
-used the link. Where measurements are uncertain, the background is estimated too low rather than too high, so that a
-job's own bytes never count as background (docs/explanation/discovery.md#background).
+The *excess* of a link is the traffic that its port sent beyond the counted traffic of the announced flows that may have
+used it. Where measurements are uncertain, the background is estimated too low rather than too high, so that a job's own
+bytes never count as background (docs/explanation/discovery.md#background).
 
-Announced flows that no rule counts yet, such as those of a new job, may have sent part of the excess. ``background``
-therefore subtracts the most that they can have sent on each link: no more than their sources sent, and no more than
-their destinations received.
+Announced flows that no rule counts yet, such as those of a new job, may have sent part of the excess. So ``background``
+subtracts the most that they can have sent: no more than their sources sent, and no more than their destinations
+received.
 
-``RecentBackground`` remembers the background of each link for some seconds, so that a link that was busy until lately
-does not count as free. Thousands of links are evaluated together, in arrays.
+``RecentBackground`` remembers the background for some seconds, so that a link that was busy until lately does not count
+as free. Thousands of links are evaluated together, in arrays.
 """
 
 from __future__ import annotations

@@ -4,14 +4,13 @@ In: commands of the control loop, and messages of southbounds. Out: each command
 messages as if there were only one southbound.
 
 A southbound becomes the holder of a switch with a ``SwitchConnected`` that has the generation id of an assignment. When
-a southbound is lost, or stops being the holder of a switch, the control loop gets no message for ``grace_s`` seconds.
-If another southbound becomes the holder meanwhile, the loop receives ``SwitchMoved``: no route changes, the rules are
-read again, and changes under way count as timed out. When a switch disconnects from its holder, the loop gets the
-message at once.
+it is lost, or stops being the holder, the control loop gets no message for ``grace_s`` seconds. If another southbound
+becomes the holder meanwhile, the loop receives ``SwitchMoved``: no route changes, the rules are read again, and changes
+under way count as timed out. When a switch disconnects from its holder, the loop gets the message at once.
 
-A stage has the rule changes of many switches. Each southbound gets those of its switches, in parts of limited size, and
-reports each part. The loop does not wait for switches that are missing in the first report on a stage, so the router
-makes this report only when every part has been reported.
+Each southbound gets the part of a stage for its switches, divided into parts of limited size, and reports each part.
+The loop does not wait for switches that are missing in the first report on a stage, so the router makes this report
+only when every part has been reported.
 """
 
 from __future__ import annotations

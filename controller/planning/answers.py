@@ -7,12 +7,10 @@ schemes. When nothing has changed since the previous request, its answers are re
 A plan with more moves than the cap is a *goal plan*, and every cycle makes some of its moves, by a *step* or a *jump*
 (docs/explanation/planning.md#more-moves-than-a-cycle-may-make). The planner takes the way that gives the smaller
 slowdowns; a step follows a jump that leaves moves unused. A jump delays the goal plan by at most one cycle. Only if
-steps alone do not reach the goal plan in N = ceil(moves of the goal plan / cap) cycles is every jump allowed: another
-goal plan may have to follow anyway.
+steps alone do not reach the goal plan in N = ceil(moves of the goal plan / cap) cycles is every jump allowed.
 
-Before the planner looks for a goal plan, it finds moves that unload the most loaded links. It makes these moves if it
-finds no better moves in time. When there are too many flows to find a goal plan in time, each cycle makes the best plan
-within the cap, until that plan moves no flow.
+While the planner looks for a goal plan, it has moves in reserve that unload the most loaded links. When there are too
+many flows to find a goal plan in time, each cycle makes the best plan within the cap, until that plan moves no flow.
 """
 
 from __future__ import annotations

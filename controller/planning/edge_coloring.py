@@ -6,17 +6,16 @@ edges each. The resulting graph then gets a proper colouring.
 
 A *nested* colouring is even in sets of edges, such as the edges of a leaf, of a pod, or of a job on a leaf. Each side
 (sources, destinations) has sets on several levels: a set lies within one set of the next outer level. No set has more
-than ceil(edges / colours) edges of one colour. The colouring is made in two steps:
+than ceil(edges / colours) edges of one colour.
 
-1. When no edge has a colour yet, make a colouring that is even in the outermost sets. Otherwise give each edge without
-   a colour the rarest colour of its sets.
-2. While a set has too many edges of one colour, *halve* the edges of this colour and of the set's rarest colour. This
-   ends, because the sum of squares of the numbers of edges per set and colour decreases each time (de Werra, "Equitable
-   colorations of graphs", 1971).
+First, every edge gets a colour. While a set then has too many edges of one colour, the edges of this colour and of the
+set's rarest colour are *halved*: each half gets one of the two colours, and the halves of every set differ by at most
+one edge. This ends, because the sum of squares of the numbers of edges per set and colour decreases each time (de
+Werra, "Equitable colorations of graphs", 1971).
 
-Halving divides edges so that the halves of every set differ by at most one edge. The edges of every set are paired on
-each side. The pairs of both sides form cycles of even length, whose edges go alternately into the two halves, like
-Euler splits (Gabow, "Using Euler partitions to edge color bipartite multigraphs", 1976).
+To halve edges, the edges of every set are paired on each side. The pairs of both sides form cycles of even length,
+whose edges go alternately into the two halves. Euler splits work alike (Gabow, "Using Euler partitions to edge color
+bipartite multigraphs", 1976).
 """
 
 from __future__ import annotations

@@ -9,14 +9,13 @@ use these definitions:
   ideal time. *Own* slowdown: its slowdown while no other job sends.
 - Network efficiency: 1 / the worst slowdown.
 
-Loads are computed for a whole routing at once (``peaks``), for hundreds of random draws at once (``FabricLoads``), and
-flow by flow for searches (``greedy.Increments``). Two other modules compute loads of their own:
-``split_flows.commodities`` as rows of its linear programme, and ``whole_flows.cpsat`` as integers that are rounded
-down.
+``peaks`` computes loads for a whole routing, ``FabricLoads`` for hundreds of random draws, ``greedy.Increments`` flow
+by flow. Two other modules compute loads of their own: ``split_flows.commodities`` as rows of its linear programme, and
+``whole_flows.cpsat`` as integers that are rounded down.
 
 ECMP hashes flows without a route. In the model, a flow takes at every switch one of the equal-cost next hops, each with
 the same probability, independently of all other flows and switches. All next hops of a switch count, even where the
-candidate paths of the problem are capped. They are arrays (``NextHops``), so that numpy follows many flows at once.
+candidate paths of the problem are capped (``NextHops``).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ On an intact leaf-spine with equal flows the largest load is at most twice the o
 
 **Relief** is for planning within a cap on moves. It moves flows off links whose load is above a goal, the most loaded
 link first. A flow moves to the path whose most loaded link ends up least loaded, or to several paths if none has room
-and the flow may be split. The smallest goal that can be reached is found by bisection, between the lower bound of the
-worst slowdown and the present worst slowdown. The remaining moves reduce the slowdowns of single jobs.
+and the flow may be split. Bisection finds the smallest goal that can be reached. The remaining moves reduce the
+slowdowns of single jobs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Input of the planner: one immutable problem of link capacities, candidate paths and flows, also as arrays.
 
 A *flow* is all bytes that a job sends from one host to another (a virtual link). A *route* says how the flow travels:
-whole on one path, or in *subflows*, each with a share of the bytes. A flow may take part in several phases of its job,
-with a demand in each: its bits / the ideal time of the phase, in bit/s. The busiest NIC sets the ideal time. When all
+whole on one path, or in *subflows*, each with a share of the bytes. A flow may take part in several phases of its job.
+Its demand in a phase is its bits / the ideal time of the phase, in bit/s. The busiest NIC sets the ideal time. When all
 flows of a phase send at their demands, they all end together.
 
 Bounds, closed forms, slowdowns and searches compute with the arrays of ``Links`` and ``Numbers``. Closed forms return
@@ -10,10 +10,10 @@ their routes as ``NumberedRoutes``.
 
 A fabric with three tiers has ``Tiers``. A *pod* is a group of leaves with cables to the same aggregation switches. A
 *plane* has one aggregation switch in every pod, and the cores that these switches share. A *common link* is a set of
-cables that counts as one link: a common edge link has a cable from every leaf to the same plane, a common core link has
-a cable from every pod to the same core. A path between two pods stays in one plane, and takes the same common edge link
-and the same common core link up and down. Source: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center
-network architecture", SIGCOMM 2008, section 3.
+cables that counts as one link. A common edge link has a cable from every leaf to the same plane, a common core link has
+a cable from every pod to the same core. A path between two pods stays in one plane, and uses the same common links up
+and down. Source: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM
+2008, section 3.
 """
 
 from __future__ import annotations

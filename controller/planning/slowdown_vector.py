@@ -4,7 +4,7 @@ In: a problem's ``Bounds``. Out: a ``SlowdownVector``.
 
 When a leaf has more flows than uplinks, a job of these flows must be slow. Two such leaves may share one slow job, or
 may need two. CP-SAT finds the lexicographically smallest slowdowns that satisfy the inequalities of all cuts
-(``Need``). The model has jobs and slowdowns but no flows, so it is small however many flows there are.
+(``Need``). The model has jobs and slowdowns but no flows, so its size does not depend on the number of flows.
 
 Suppose every job j has a slowdown of at most t_j. A flow of load s of job j then takes up a share f(s, t_j) of a link.
 The shares of all flows add up to at most 1 on each link, and to at most m on the m links of a cut. The function f does

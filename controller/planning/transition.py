@@ -8,12 +8,12 @@ is above t when the load of a link that it uses is above t; which links it uses 
 
 The sorted slowdowns must not become lexicographically greater. For that, one of two conditions must hold:
 
-- for each slowdown t that a job had before the moves, no more jobs are above t than before;
-- the first condition holds for the largest slowdowns, down to some t, and fewer jobs are at or above t than before.
+- For each slowdown t that a job had before the moves, no more jobs are above t than before.
+- The first condition holds for the largest slowdowns, down to some t, and fewer jobs are at or above t than before.
   This t is the *tie-break*.
 
 To keep the model small, only the ``_MOST_TIE_BREAKS`` largest slowdowns can be the tie-break. If none of them is, every
-job with a smaller slowdown must stay at or below its slowdown before the moves.
+job with a smaller slowdown must stay at or below it.
 """
 
 from __future__ import annotations

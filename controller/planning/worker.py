@@ -4,8 +4,7 @@ In: ``SolvePlan`` requests. Out, through ``put``: the answers that ``answers`` l
 only when no other request waits.
 
 Repairs have a thread of their own, so that no repair waits for a solver that is busy with an older request. A newer
-request replaces a request that waits for a thread; each thread finishes the request that it is working on. CP-SAT
-releases the interpreter lock while it solves.
+request replaces a request that waits for a thread. CP-SAT releases the interpreter lock while it solves.
 """
 
 from __future__ import annotations

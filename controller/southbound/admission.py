@@ -5,8 +5,7 @@ monotonic seconds.
 
 When a second connection has the dpid of an existing one, the controller sends an echo request over the existing one. If
 a reply arrives, the second connection is refused. Otherwise the existing connection ends after the usual number of echo
-requests, and the second replaces it. So a switch that is busy with its rules, and replies late, does not lose its dpid
-to another switch.
+requests, and the second replaces it. So a busy switch that replies late does not lose its dpid to another switch.
 
 Only one controller, the *holder* of a switch, may write to it. It claims the role MASTER (OpenFlow 1.3.5 sections 6.3.5
 and 7.3.9) with the generation id in ``Holding``. It writes nothing before the switch has confirmed the role. Any other

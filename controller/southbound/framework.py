@@ -1,9 +1,8 @@
-"""Imports of Ryu or os-ken, and of eventlet with its hub; no other file imports these packages.
+"""Imports of Ryu or its maintained fork os-ken, and of eventlet with its hub; no other file imports these packages.
 
 In: messages of switches through ``Events``. Out: calls of the app's handlers. The module also exports the names of the
-framework that the rest of the southbound uses. os-ken is the maintained fork of Ryu; ``FRAMEWORK`` names the framework
-in use. The hub runs in the main thread, without monkey-patching. An exception in a handler or greenlet is logged and
-ends ``run_hub``, which raises it.
+framework that the rest of the southbound uses; ``FRAMEWORK`` names the framework. An exception in a handler or greenlet
+is logged and ends ``run_hub``, which raises it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Assignments in etcd: which member is the holder of each switch, with the generation id of its claim.
 
-Each switch has a key below ``assign/`` of the prefix, with its dpid. The value names the holder and the base of
-generation ids, which never falls. The generation id is the base plus the revision of the key's last change, so it grows
-with each change. Only the leader writes, and every write requires that it still has the claim of the state.
+docs/explanation/several-controllers.md#assignment describes the keys. The generation id of a switch is a base, which
+never falls, plus the revision of the last change of the switch's key. So it grows with each change. Only the leader
+writes, and every write requires that it still has the claim of the state.
 
 One thread watches the keys. Because a watch may be late, another thread reads all keys: every minute, after the watch
 has failed, and when a switch waits to be claimed (``southbound.holding``).

@@ -1,8 +1,7 @@
 """Text form of a state, in which a command moves the state from one store to another.
 
-Each line is JSON. The first has the format, the secret of lease tokens in hexadecimal digits, and a number that is not
-less than any epoch of the exported state. Then follow lines with kind, key and value, one per record. The last line is
-the checksum of all bytes before it.
+docs/reference/file-formats.md#exported-state describes the lines. The secret of lease tokens is in hexadecimal digits.
+``epoch`` is not less than any epoch of the exported state.
 """
 
 from __future__ import annotations

@@ -1,20 +1,19 @@
-"""Rules of the three flow tables of every switch (docs/reference/switch-rules.md).
+"""Rules of the three flow tables of every switch. docs/reference/switch-rules.md lists them with their priorities.
 
-Table 0 (control) sends LLDP and ARP to the controller, limited per port. All other packets continue to table 1. ARP is
-also forwarded by its target address, like IP, so that known hosts find each other without a controller. If a port has
-known hosts, ARP with any other sender address goes only to the controller, so that no host at the port can poison
-neighbour tables.
+Table 0 (control) sends LLDP and ARP to the controller, limited per port. All other packets continue to table 1, and so
+does ARP, which is forwarded by its target address like IP. So known hosts find each other without a controller. If a
+port has known hosts, ARP with any other sender address goes only to the controller, so that no host at the port can
+poison neighbour tables.
 
-Table 1 (pinned) has rules for announced virtual links: one for the data, and one for the acknowledgements in the
+Table 1 (pinned) has two rules for each announced virtual link: for its data, and for the acknowledgements in the
 opposite direction. A rule is either a pin, which sends packets to a path group, or a counting rule, after which packets
 continue to table 2. A path group has two fast-failover buckets: the planned next hop, and the ECMP group of the same
-destination. Acknowledgements of a pinned flow are pinned to the same cables in the reverse direction. Learning rules
-count pairs of hosts that no job has announced, with a lower priority than all pins.
+destination. Acknowledgements of a pinned flow use the same cables in the reverse direction.
 
 Table 2 (default) has routes by destination, to the port of a host or by ECMP over all shortest next hops. It needs no
 controller. Hosts of other switches are reached by the address prefix of their leaf; a host outside of this prefix has a
-rule of its own. Every bucket watches its port, so that a switch avoids a dead uplink by itself. Packets that are not
-forwarded are dropped and counted by kind, at the first switch without a route for them.
+rule of its own. Every bucket watches its port, so that a switch avoids a dead uplink by itself. The first switch
+without a route for a packet drops it, and counts it by kind.
 """
 
 from __future__ import annotations

@@ -6,17 +6,15 @@ time.
 
 A collective runs through the dimensions one after the other, each time with the remaining part of the vector, and uses
 all links of an NPU equally. docs/design.md#time has the bytes that an NPU sends, and what is left. They are those of
-Won et al., "LIBRA", ISPASS 2024, arXiv 2109.11762, section III, and Cho et al., "BlueConnect", MLSys 2019. In a
-broadcast each NPU passes on the whole vector.
+Won et al., "LIBRA", ISPASS 2024, arXiv 2109.11762, section III, and Cho et al., "BlueConnect", MLSys 2019.
 
 A group may have only k of the n places of a dimension:
 
 - Direct links: the group can use only the k-1 links between its places, out of n-1 links of each NPU. Its load is
-  therefore (n-1)/(k-1) times the bytes that an NPU sends. It adds up only with other traffic on the same links, because
-  other groups may use the other links.
+  therefore (n-1)/(k-1) times the bytes that an NPU sends. It adds up only with other traffic on the same links.
 - Ring: the bytes go all the way round, over the links of all NPUs there. If the places are adjacent and at most half of
-  the ring, the bytes may instead turn back at the first and the last place; a link then carries twice the bytes. In a
-  phase, either all such groups turn back, or none: the choice with the smaller load counts.
+  the ring, the bytes may instead turn back at the ends; a link then carries twice the bytes. In a phase, either all
+  such groups turn back, or none: the choice with the smaller load counts.
 
 A transfer changes its coordinates dimension by dimension. In a ring it takes the shorter direction (half each way in a
 tie). With direct links it takes the link between the two places.

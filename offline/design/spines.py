@@ -2,13 +2,12 @@
 
 In: the jobs of a workload, the leaves and hosts of the fabric, and the choices. Out: for each choice the least slowdown
 of the all-reduces that any routing can reach (the planner's bound). ``smallest`` finds the smallest fabric for which
-the planner's own routes reach a goal with every failure. ``spines_report`` has the result as plain data
-(docs/reference/json-output.md), ``exported`` as a graph, and a workload with the host numbers of that graph.
+the planner's own routes reach a goal with every failure.
 
 Failures that differ only by symmetry are tried once. In a fat-tree, the aggregation switches at one *position*, one in
-each pod, share one group of cores. At each position either some pods lose their aggregation switch, or some cores of
-the group fail; only their number matters. Positions are interchangeable: failures X at one and Y at another are the
-same as Y and X. So a way to fail is a multiset with one element per position.
+each pod, share one group of cores. At each position either some pods lose their aggregation switch, or a number of
+cores of the group fail. Positions are interchangeable: failures X at one and Y at another are the same as Y and X. So a
+way to fail is a multiset with one element per position.
 """
 
 from __future__ import annotations

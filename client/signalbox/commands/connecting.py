@@ -1,11 +1,8 @@
 """Options that several commands share, and names by which users refer to jobs and parts of the fabric.
 
 A ``PrintingCommand`` adds ``--json`` and ``-o`` after its own options. A ``ControllerCommand`` adds address and
-credentials, which ``connect`` uses. An ``AskingCommand`` adds both.
-
-A switch is named by its name or dpid (``0x1``), a host by its address. A link is named by its name, by ``SWITCH:PORT``,
-or by ``SWITCH:SWITCH`` (all cables between the two, in that direction); the last two avoid ``>``, which a shell
-interprets.
+credentials, which ``connect`` uses. An ``AskingCommand`` adds both. docs/reference/command-line.md#names describes the
+names. ``SWITCH:PORT`` and ``SWITCH:SWITCH`` avoid the ``>`` of a link's own name, which a shell interprets.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """``signalbox fabric``, ``plan``, ``status``, ``mode``, ``members``, ``drain``, ``undrain`` and ``forget``.
 
-``plan diff`` compares the newest plan, which is at most ``planning.interval_s`` old, with the routes on the switches.
-The controller may not have adopted the plan, because its gain did not justify its moves, or because the mode is
-``shadow``. Then the output shows what adopting it would change.
+``plan diff`` shows what adopting the newest plan would change. The controller may not have adopted it, because its gain
+did not justify its moves, or because the mode is ``shadow``.
 """
 
 from __future__ import annotations

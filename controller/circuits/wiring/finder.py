@@ -5,8 +5,8 @@ a lower bound of the time over all routings, and the expected time.
 
 Candidates follow TopoOpt (Wang et al., NSDI 2023, algorithm 1): the rings get a number of interfaces in proportion to
 the bytes of all-reduces, with near-geometric steps. Each remaining interface gets a matching of maximum weight for the
-pairs. Bytes that a matching serves count half for the next matching. Further candidates have other divisions of the
-interfaces, or are circulant wirings with steps chosen for the pairs. The one with the least expected time is chosen.
+pairs. Further candidates have other divisions of the interfaces, or are circulant wirings with steps chosen for the
+pairs. The one with the least expected time is chosen.
 
 An optical switch connects the sending side of each server to the receiving side of another one. So a matching pairs
 senders with receivers (a bipartite graph), not servers with each other. OR-Tools finds it as a flow of minimum cost.

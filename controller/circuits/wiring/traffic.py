@@ -1,11 +1,9 @@
 """Traffic of a job for the search for a wiring: rings whose order is free, and bytes between pairs of servers.
 
-In: a ``JobSpec``. Out: ``Traffic``. Ranks with the same address are on one server. Servers are numbered from 0, ordered
-by the lowest rank on each server.
-
-An all-reduce may run over any ring of its servers, and over several rings at once, each with a part of the bytes. The
-same applies to its halves, reduce-scatter and all-gather. All other traffic is counted per pair of servers.
-``in_rings`` returns the spec of the job on chosen rings, for planner, checker and simulator.
+In: a ``JobSpec``. Out: ``Traffic``. docs/wiring.md#job-files says which collectives may run over any ring; all other
+traffic is counted per pair of servers. Ranks with the same address are on one server. Servers are numbered from 0,
+ordered by the lowest rank on each server. ``in_rings`` returns the spec of the job on chosen rings, for planner,
+checker and simulator.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@ In: ``AnalyseFailures``, for each single failure, or for the failure of all name
 
 Two switches at which no flow begins or ends are *interchangeable* when they have the same cables, with the same
 capacities, to the same neighbours. Failures that differ only by swaps of such switches are one *case*, with the same
-bounds, the same distribution under hashing, and the same possible routings. Only the number of running routes over the
-failed links may differ; the case is computed for the failure with the most such routes.
+bounds, distribution under hashing, and possible routings. Only the number of running routes over the failed links may
+differ; the case is computed for the failure with the most such routes.
 
 The cheap steps come first: the bounds of all cases in closed form, then hashing and the repair, then a plan where the
-repair misses the bound. A plan can only improve on the repair. So when only the N worst cases are wanted, no plan is
-made for a case whose repair is already better than N finished cases.
+repair misses the bound. A plan can only improve on the repair. So when only the N worst cases are wanted, a case needs
+no plan if its repair is already better than N finished cases.
 """
 
 from __future__ import annotations

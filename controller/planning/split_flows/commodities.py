@@ -5,7 +5,7 @@ In: a ``Problem``. Out: the classes and their paths, and the loads that they cau
 Flows between the same leaves with the same demands per phase form one class, because loads depend only on the amount of
 the class on each path. A *column* is a class on one path. Its amount is a number of flows: a class of 5 flows has an
 amount of 5 to spread over its columns. Loads, capacities and rates are in units of a typical capacity. Rates are
-rounded up a little (``coarse``); ``FluidModel.lower_bound`` allows for this rounding.
+rounded up a little (``coarse``), which ``FluidModel.lower_bound`` allows for.
 
 The load of a link is a sum of parts, each of which is a *row*. A phase of a job *counts* if it can be the job's largest
 phase on some link. Row 0 is the load of all jobs with only one phase that counts. Every other job has one further row

@@ -8,26 +8,24 @@ flows of one home are a matching, like the flows of one colour of an edge colour
 too.
 
 There are D colours, where D is the largest number of flows out of or into one leaf, and S common links. So D - S
-*further* colours have no common link of their own. Each of them is spread over a group of n common links, which then
-carry 1 + 1/n flows each. A flow of the further colour is cut into subflows for the first links of the group. The flows
-whose home is one of these links pass the excess on to other links of the group, and so on: a tree of links, in which a
-flow of k subflows connects k links. About n / (k - 1) of the n + 1 colours are cut, and the flows of all other colours
-stay.
+*further* colours have no common link of their own. Each is spread over a group of n common links, which then carry 1 +
+1/n flows each. A flow of the further colour is cut into subflows for the first links of the group. The flows whose home
+is one of these links pass the excess on to other links of the group, and so on. In this tree of links, a flow of k
+subflows connects k links. So about n / (k - 1) of the n + 1 colours are cut, and the flows of all other colours stay.
 
 **Peeling** routes the flows of one part over common links and residual links, for any number of pairs of leaves.
 
-1. Whole flows are *peeled* off onto one residual cable after the other, as many as the cable has room for. Flows of
-   leaves that must lose flows come first.
-2. The remaining flows are coloured with N colours, the largest number of them out of or into one leaf. The colours are
-   laid on the line of the common links, as in ``closed_forms``.
+1. Whole flows are *peeled* off onto one residual cable after the other. Flows of leaves that must lose flows come
+   first.
+2. The other flows get N colours, the largest number of them out of or into one leaf. The colours are laid on the line
+   of the common links, as in ``closed_forms``.
 3. If the colours are longer than the line, some are *shortened*: each flow of such a colour puts a share on a residual
    cable that still has room. With p shortened colours, all colours together have the length N - p * share.
 
-The line grows with the slowdown, and the slowdown of the result is the one at which the line has this length. When
-flows may have only two subflows, each shortened colour must lie on a single common link.
-
-The result is the fluid optimum when as many colours can be shortened as a leaf has residual cables. Each colour too few
-costs about the unused room of a cable, divided by the number of common links.
+The line grows with the slowdown; the result has the slowdown at which the line has this length. When flows may have
+only two subflows, each shortened colour must lie on a single common link. The result is the fluid optimum when as many
+colours can be shortened as a leaf has residual cables. Each colour too few costs about the unused room of a cable,
+divided by the number of common links.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 In: commodities, amounts to start from, the room of each link. Out: the amounts, the excess, and the prices that prove
 the excess.
 
-A *spread* is the amount of each class of flows on each path (``commodities``). The usual programme has these amounts as
-variables, and takes seconds. Here the variables are changes of a given spread: ``more`` of a class on a path, or
-``less`` on a path that the class uses. A spread that is nearly optimal, such as that of a colouring, needs few changes,
-and a vertex solution leaves nearly all flows whole. Columns (variables) that lower the objective are added until there
-are no more.
+A *spread* is the amount of each class of flows on each path (``commodities``). With these amounts as variables, the
+programme would take seconds. Here the variables are changes of a given spread: ``more`` of a class on a path, or
+``less`` on a path that the class uses. A nearly optimal spread, such as that of a colouring, needs few changes, and a
+vertex solution leaves nearly all flows whole. Columns (variables) that lower the objective are added until there are no
+more.
 
 The *room* of a link is the load that it may have. The objective is the *excess*: the largest difference of load and
 room over all links, plus the number of moved flows with a small weight.
@@ -15,9 +15,9 @@ room over all links, plus the number of moved flows with a small weight.
 Proof (Lagrange duality): take link prices y >= 0, each divided over a job's phases. Then every routing has a link whose
 load is at least (sum over classes of flows * cheapest path) / (sum of y * capacity).
 
-GLOP solves the programmes, PDLP those with every column, and SCIP those with integers, through OR-Tools' MathOpt
-(``Programme``). With thousands of columns PDLP finds the fluid optimum ten times as fast as GLOP. But its result has an
-error, and most flows are spread over all of their paths.
+OR-Tools' MathOpt (``Programme``) solves with GLOP, programmes with every column with PDLP, and those with integers with
+SCIP. With thousands of columns PDLP is ten times as fast as GLOP. But its result has an error, and spreads most flows
+over all of their paths.
 """
 
 from __future__ import annotations

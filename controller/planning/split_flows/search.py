@@ -14,9 +14,9 @@ flow moves and every job has the slowdown that the cuts require. The search of a
    closely as this slowdown allows.
 4. Divide the amounts into few subflows of flows (``dividing``).
 
-A fluid optimum that is rounded to k subflows per flow can have larger slowdowns than the result of a search with k - 1
-subflows, or with whole flows. So whole flows are planned before, and fewer subflows are tried when the plan misses its
-bound; near the bound only for problems with few flows, because each number of subflows needs another search.
+Rounding to k subflows per flow can give larger slowdowns than a search with k - 1 subflows, or with whole flows. So
+whole flows are planned first, and fewer subflows are tried when the plan misses its bound. Each number of subflows
+needs another search, so near the bound only problems with few flows get it.
 """
 
 from __future__ import annotations

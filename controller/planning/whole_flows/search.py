@@ -8,11 +8,10 @@ Local search aims at the slowdowns that the cuts allow all jobs together (``slow
 they are proven. CP-SAT (``cpsat``) handles the rest: slowdowns that are not proven, and fewer moves.
 
 In local search every job has a *ceiling*, which no link that the job uses may exceed. The ceiling of a link is the
-smallest ceiling of the jobs on it. A flow without a path takes the path with the least excess load (``CappedLoads``).
-It ejects flows in its way, which look for paths themselves, until all flows have a path. Links on which a flow was just
-placed are avoided for some steps, so that this chain does not turn back on itself. When all leaves and flows are alike,
-chains become the alternating paths in two colours of König's theorem (Kempe chains). They also work with missing
-cables, unequal links and three tiers.
+smallest ceiling of the jobs on it. A flow without a path takes the path with the least excess load. It ejects flows in
+its way, which look for paths themselves, until all flows have a path. Such a chain avoids links on which a flow was
+just placed. When all leaves and flows are alike, chains become the alternating paths in two colours of König's theorem
+(Kempe chains). They also work with missing cables, unequal links and three tiers.
 
 Steps are limited, so that the same input gives the same routes, unless the time ends before.
 """

@@ -8,8 +8,8 @@ beyond it. In each step, one flow leaves an overloaded link: the flow and path t
 even if the excess grows. For some steps the flow may not move back (Glover, "Tabu search, part I", 1989). An attempt
 ends when no link has an excess, or after some steps without progress.
 
-The first attempts aim far, the next ones nearer. A round makes attempts for the worst slowdown and then for the others;
-later rounds are more patient. Rounds do not depend on the time limit, so a longer limit continues the same search.
+A round makes attempts for the worst slowdown and then for the others. The first attempts aim far, the next ones nearer.
+Later rounds are more patient, and rounds do not depend on the time limit: a longer limit continues the same search.
 
 All moves of a step are evaluated at once as arrays. Jobs with several phases load a link with their largest phase, so
 the sums per phase are kept.
