@@ -16,10 +16,10 @@ every spine connects them. Link l of C has the capacity c_l. A cut gives these b
 - Few subflows: take m flows of at least d bit/s, each in at most K subflows. They use at most m*K links of C, so some
   link has a load >= m*d / (sum of the m*K largest capacities in C).
 
-A second bound counts *groups*, which are the flows and links of C that subflows connect. A group of f flows has at most
-f*(K-1) + 1 links, because each of its f*K subflows joins a flow and a link. With S links of at most c bit/s there are
-at least S - m*(K-1) groups, or some links are idle. So some group has f = ceil(m / (S - m*(K-1))) flows or more, and a
-link with a load >= f / (f*(K-1) + 1) * d/c. For K = 1 this is the bound of whole flows.
+- Few subflows, by *groups*: a group is flows and links of C that subflows connect. A group of f flows has at most
+  f*(K-1) + 1 links, because each of its f*K subflows joins a flow and a link. With S links of at most c bit/s there are
+  at least S - m*(K-1) groups, or some links are idle. So some group has f = ceil(m / (S - m*(K-1))) flows or more, and
+  a link with a load >= f / (f*(K-1) + 1) * d/c. For K = 1 this is the bound of whole flows.
 
 - Steps: whole flows whose demands are multiples of a unit u load links of capacity c in steps of u/c. The fluid bound
   is rounded up to the next step.

@@ -9,8 +9,8 @@ the control table have dropped. Learning rules, which count pairs of hosts to le
 more often.
 
 Capacities of tables (*limits*) are part of the table features, a reply of 1.2 MB in Open vSwitch. They are read from
-one switch after another, and never in a poll of counters, because a poll has the time of its last reply. Switches that
-have little room, or have refused a rule because a table is full, come first.
+one switch after another, and never in a poll of counters, because a poll has the time of its last reply. Switches with
+little room are read more often, and a switch that has refused a rule because a table is full is read soon.
 
 A request that a switch refuses is not repeated while the switch is connected.
 """

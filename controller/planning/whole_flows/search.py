@@ -7,8 +7,8 @@ as moved when it is not on its *pinned* path.
 Local search aims at the slowdowns that the cuts allow all jobs together (``slowdown_vector``); when it reaches them,
 they are proven. CP-SAT (``cpsat``) handles the rest: slowdowns that are not proven, and fewer moves.
 
-In local search every job has a *ceiling*, which no link that the job uses may exceed. The ceiling of a link is the
-smallest ceiling of the jobs on it. A flow without a path takes the path with the least excess load. It ejects flows in
+In local search every job has a *ceiling* for the loads of the links that it uses. The ceiling of a link is the smallest
+ceiling of the jobs on it. A flow without a path takes the path with the least load above ceilings. It ejects flows in
 its way, which look for paths themselves, until all flows have a path. Such a chain avoids links on which a flow was
 just placed. When all leaves and flows are alike, chains become the alternating paths in two colours of König's theorem
 (Kempe chains). They also work with missing cables, unequal links and three tiers.

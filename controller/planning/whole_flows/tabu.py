@@ -2,14 +2,14 @@
 
 In: a problem, routes to start from, lower bounds of the slowdowns. Out: routes with smaller sorted slowdowns.
 
-The search lowers one slowdown after the other, the worst first. For each attempt every job has a *limit*, which no link
-that the job uses may exceed. The limit of a link is the smallest limit of the jobs on it, and the *excess* is the load
-beyond it. In each step, one flow leaves an overloaded link: the flow and path that leave the smallest total excess,
-even if the excess grows. For some steps the flow may not move back (Glover, "Tabu search, part I", 1989). An attempt
-ends when no link has an excess, or after some steps without progress.
+The search lowers one slowdown after the other, the worst first. For each attempt every job has a *limit* for the loads
+of the links that it uses. The limit of a link is the smallest limit of the jobs on it, and the *excess* is the load
+beyond it. In each step, one flow leaves an overloaded link. Chosen are the flow and the path that leave the smallest
+total excess, even if the excess grows. For some steps the flow may not move back (Glover, "Tabu search, part I", 1989).
+An attempt ends when no link has an excess, or after some steps without progress.
 
 A round makes attempts for the worst slowdown and then for the others. The first attempts aim far, the next ones nearer.
-Later rounds are more patient, and rounds do not depend on the time limit: a longer limit continues the same search.
+Later rounds are more patient. Rounds do not depend on the time limit, so a longer limit continues the same search.
 
 All moves of a step are evaluated at once as arrays. Jobs with several phases load a link with their largest phase, so
 the sums per phase are kept.
