@@ -5,7 +5,7 @@ groups.
 
 A leaf does not notice when a spine loses its last cable to another leaf, and continues to send packets for that leaf to
 the spine. So this southbound reads the groups of a switch that has lost a port, even if it is not the switch's master.
-Then it removes the next hops that no longer lead to their destination from its own switches
+Then, on its own switches, it removes the next hops that no longer lead to their destination
 (docs/explanation/several-controllers.md#local-repair).
 
 A switch is changed only if it has confirmed this member as its master, with the newest generation id that is known

@@ -1,9 +1,9 @@
 """Rules of the three flow tables of every switch. docs/reference/switch-rules.md lists them with their priorities.
 
-Table 0 (control) sends LLDP and ARP to the controller, limited per port. All other packets continue to table 1, and so
-does ARP, which is forwarded by its target address like IP. So known hosts find each other without a controller. If a
-port has known hosts, ARP with any other sender address goes only to the controller, so that no host at the port can
-poison neighbour tables.
+Table 0 (control) sends LLDP and ARP to the controller, limited per port. All other packets continue to table 1. ARP
+also continues, and is forwarded by its target address like IP, so that known hosts find each other without a
+controller. If a port has known hosts, ARP with any other sender address goes only to the controller. So no host at the
+port can poison neighbour tables.
 
 Table 1 (pinned) has two rules for each announced virtual link: for its data, and for the acknowledgements in the
 opposite direction. A rule is either a pin, which sends packets to a path group, or a counting rule, after which packets

@@ -1,8 +1,8 @@
 """Best steps of a circulant wiring, with proof, for few servers. Uses the solver CP-SAT.
 
 In: the number of servers and interfaces, the smallest number of steps that must be rings, and the bytes by offset
-(receiver - sender, modulo n). Out: the steps, and whether they are proven optimal. This shows how far the heuristic
-``chosen_steps`` is from the best.
+(receiver - sender, modulo n). Out: the steps, and whether they are proven optimal. The result shows how far the
+heuristic ``chosen_steps`` is from the best.
 
 A circulant wiring of n servers has for each step a circuit from every server i to server (i + step) mod n. A step can
 be a ring over all servers if it has no common divisor with n. Only circulant graphs are searched; ``least_mean_hops``

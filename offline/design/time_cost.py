@@ -8,8 +8,9 @@ decreasing, and the prices of each solution give a line below phi. So the produc
 cost. Between two costs it is concave, so its minimum is at an end or where two lines cross. The next programme is
 solved there, until no cost can improve the product by more than ``_PRECISION``.
 
-A geometric programme answers the same question only if all limits are upper limits and no term has a floor. With floors
-and only upper limits, the product would be least with almost no bandwidth, that is, without any network.
+A geometric programme would need limits that are all upper limits, and terms without floors. It cannot require that the
+total is used up. But with floors and only upper limits, the product is least with almost no bandwidth, that is, without
+any network.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Virtual links of a job: the bytes that it sends from address to address in one iteration.
 
-``virtual_links`` turns a ``JobSpec`` into one ``VirtualLink`` per (source, destination, phase), from the spec's
-transfers and the transfers that its collectives make (``formulas``). Ranks on one host send each other nothing over the
-network. A transfer is divided evenly over its ranks' NICs, rounded up.
+``virtual_links`` turns a ``JobSpec`` into one ``VirtualLink`` per (source, destination, phase). The links contain the
+spec's transfers, and the transfers that its collectives make (``formulas``). Ranks on one host send each other nothing
+over the network. A transfer is divided evenly over its ranks' NICs, rounded up.
 
 Phases follow each other, and so do the steps within a phase, so the planner treats each step as a phase. In a
 ``VirtualLink``, ``phase`` is the position of the pair (phase, step) among all such pairs with traffic, in order.
 docs/reference/job-spec.md#phases-and-steps says which steps of a phase count as simultaneous. If that is unknown, the
-whole phase counts as one step. The ideal time is then the time of the busiest NIC for all its bytes of the phase, which
-no schedule can beat. It ignores that a single step may load a link more than the phase as a whole.
+whole phase counts as one step. Its ideal time is then the time of the busiest NIC for all bytes of the phase, which no
+schedule can beat. This ignores that a single step may load a link more than the phase as a whole.
 
 For a job with parallelizations, ``virtual_links`` uses the first one (``JobSpec.plain``), and ``check`` covers all.
 """
