@@ -1,11 +1,8 @@
 """Child process of the controller, and the connection to it.
 
 Long work runs in child processes (``answerer``, ``planning.process``), so that it does not share an interpreter with
-OpenFlow, the control loop and the API.
-
-A terminal or systemd sends signals to all processes of the controller. Only the controller itself acts on them, and
-ends its children. A child therefore starts with these signals blocked, and ignores them as soon as its imports are
-done. When the controller is killed, the kernel kills its children too.
+OpenFlow, the control loop and the API. A terminal or systemd sends signals to all processes of the controller. Only the
+controller itself acts on them, and ends its children. When it is killed, the kernel kills them too.
 """
 
 from __future__ import annotations

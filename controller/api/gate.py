@@ -1,8 +1,8 @@
 """Gate before every handler: identifies the caller and checks its role.
 
 In: the method of a call, and the caller's token or client certificate. Out: an error, or the answer of the handler,
-which runs with ``CALLER`` set. The gate writes the audit log, and ends a stream when the caller's identity is
-withdrawn. It counts a large request as several calls, because HAProxy counts each request once.
+which runs with ``CALLER`` set. The gate writes the audit log, charges large requests (``Debts``), and ends a stream
+when the caller's identity is withdrawn.
 """
 
 from __future__ import annotations

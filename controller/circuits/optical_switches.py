@@ -13,8 +13,7 @@ steps:
 A circuit that no job owns stays until its ports are needed. A disconnected optical switch keeps its cross-connects.
 
 An optical switch is emulated by a bridge with a single table. A cross-connect is a rule that matches only ``in_port``,
-and outputs to one port. To connect a port elsewhere, its rule is deleted first, and the new rule is added later. In
-between, the port is dark. A ``SwitchSync`` knows these rules, and decides when to read them.
+and outputs to one port. A ``SwitchSync`` knows these rules, and decides when to read them.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ When one job changes, nothing is computed anew for the other jobs.
 pairs of addresses on which several jobs send.
 
 To *learn* a job is to count all pairs of its addresses, in order to find the pairs on which it sends. A small new job
-is learnt early, before counters have confirmed or contradicted its announcement, with rules that no other job needs. A
-job that has two hosts in common with another one is not learnt early, because unannounced traffic between these two
-hosts could belong to either job.
+is learnt early, before counters have confirmed or contradicted its announcement, with rules that no other job needs. If
+it had two hosts in common with another job, unannounced traffic between these hosts could belong to either job; such a
+job is not learnt early.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Samples of cumulative counters, the figures of links derived from them, and the links that counted rules may use.
 
 ``Samples`` keeps totals as they are read, and interpolates totals and rates at any instant that the samples cover. Each
-counter has a row of an array, newest sample last, so that thousands of counters are evaluated together. ``LinkFigures``
-has the latest figures of all links. ``RecentUses`` remembers which rules' packets may have used which links during the
-last two windows. Times are monotonic seconds.
+counter has a row of an array, newest sample last, so that thousands of counters are evaluated together. Times are
+monotonic seconds.
 """
 
 from __future__ import annotations

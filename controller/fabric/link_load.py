@@ -6,10 +6,9 @@ bytes never count as background (docs/explanation/discovery.md#background).
 
 Announced flows that no rule counts yet, such as those of a new job, may have sent part of the excess. So ``background``
 subtracts the most that they can have sent: no more than their sources sent, and no more than their destinations
-received.
+received. ``RecentBackground`` makes sure that a link that was busy until lately does not count as free.
 
-``RecentBackground`` remembers the background for some seconds, so that a link that was busy until lately does not count
-as free. Thousands of links are evaluated together, in arrays.
+Thousands of links are evaluated together, in arrays.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Remembered parts of the fabric, present or not: switches, cables between them, and hosts.
 
 ``KnownParts`` remembers a part that was seen until an operator forgets it, so that missing parts are noticed
-(docs/explanation/restart-and-repair.md#what-is-remembered). A part has the name that operators see: ``leaf1``,
-``leaf1:3>spine2``, ``10.0.1.2``. ``DeclaredParts`` has the parts that the inventory file declares, with stand-ins for
-parts that were never seen. ``now`` is monotonic seconds, ``at`` seconds since 1970.
+(docs/explanation/restart-and-repair.md#what-is-remembered). ``DeclaredParts`` has the parts that the inventory file
+declares. A part has the name that operators see: ``leaf1``, ``leaf1:3>spine2``, ``10.0.1.2``. ``now`` is monotonic
+seconds, ``at`` seconds since 1970.
 """
 
 from __future__ import annotations

@@ -2,11 +2,7 @@
 
 All later stages use the types of this module. Only ``topology_state`` makes snapshots, and nothing changes them. The
 fabric is a multigraph: each cable between two switches has links of its own, and a path consists of links. Hosts never
-forward packets.
-
-``ShortestPaths`` has the next hops and the distance of every switch for each destination, and updates them as links
-appear and vanish. ``CandidatePaths`` has the planner's candidate paths for each pair of switches. An island is a set of
-switches that all reach each other.
+forward packets. An island is a set of switches that all reach each other.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Rules of every switch, derived from the fabric and the pins.
 
 In: a snapshot of the fabric, the pins, and the installed rules. Out: the rules that each switch should have.
-
-``Pipeline`` derives the rules of all switches, ``SwitchDerivation`` those of one switch from its rules without pins and
-from the pins whose paths cross it. After a restart, ``KeepUnknown`` keeps the installed rules that lead to hosts that
-are not known yet. ``narrowed`` is the first reaction to lost links: it removes next hops.
+``Pipeline`` derives the rules of all switches, ``SwitchDerivation`` those of one switch. ``narrowed`` is the first
+reaction to lost links: it removes next hops.
 """
 
 from __future__ import annotations

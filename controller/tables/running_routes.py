@@ -3,9 +3,6 @@
 ``RunningRoutes`` owns the running plan: the pinned paths of announced flows. After a restart the plan is read back from
 the rules of the switches; only the shares of split flows come from the saved state. Pins of jobs that have not
 registered again are *orphans*, which are kept for one lease (docs/explanation/restart-and-repair.md).
-
-``ConfirmedRoutes`` determines which wanted pins and routes are installed on the switches. ``CountedLinks`` and
-``UncountedLinks`` have the links that the packets of announced flows may use.
 """
 
 from __future__ import annotations
