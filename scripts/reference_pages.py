@@ -4,8 +4,8 @@
     python scripts/reference_pages.py --check    exit with status 1 if a page is stale
 
 Two pages have hand-written text around regions such as ``<!-- generated: Jobs -->`` … ``<!-- end -->``, which this
-program fills: docs/reference/command-line.md from the help of the commands, docs/reference/configuration.md from the
-documented fields of ``controller.config``. It writes all of docs/reference/python.md (``python_reference``).
+program fills. It fills docs/reference/command-line.md from the help of the commands, docs/reference/configuration.md
+from the documented fields of ``controller.config``. It writes all of docs/reference/python.md (``python_reference``).
 """
 
 import ast

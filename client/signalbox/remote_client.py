@@ -1,14 +1,14 @@
 """Client for a training process; a separate process (``client_process``) makes its calls to the controller.
 
-gRPC is unsafe in a process that forks, as data loaders do: it can crash the child, end the process by a signal, or let
+gRPC is unsafe in a process that forks, as data loaders do. It can crash the child, end the process by a signal, or let
 a child that uses gRPC wait for ever. So the training process does not load gRPC. (grpclib 0.4.9 in a thread does not
 help: a program that closes all descriptors ends its event loop.) One separate process serves all clients of the
 training process, over one socket per client. Calls return answers, or raise the errors of ``signalbox.client.Client``.
 
-The separate process ends when its control socket closes, or when the training process has ended: children that C code
-forks keep the other end of the socket open. It is no child of the training process, so a program that waits for all its
-children does not wait for it. It inherits no descriptors, so readers of the program's output see the end of that
-output.
+The separate process ends when its control socket closes, or when the training process has ended. The second case is
+needed because children that C code forks keep the other end of the socket open. It is no child of the training process,
+so a program that waits for all its children does not wait for it. It inherits no descriptors, so readers of the
+program's output see the end of that output.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ connections. It discovers where a circuit leads by LLDP between servers, as for 
 ``FibreState`` gets the active circuits, those over which no probes arrive, and the interface at which the probes of
 each interface arrive. It finds circuits with a fibre that may be dark, even after these circuits were replaced. It
 finds interfaces whose probes arrive at an unexpected interface. And it finds pairs of interfaces, at one optical switch
-or one server, whose fibres may be swapped: all their probes arrive as they would with swapped fibres. Several pairs may
+or one server, whose fibres may be swapped, because all their probes arrive as they would then. Several pairs may
 explain the same probes.
 
 Fibres are examined when circuits and probes have not changed for a while. A finding stays until probes contradict it or

@@ -1,7 +1,7 @@
 """Refused packets and connections, switches that flood, and switches that another controller took over. Pure.
 
 In: messages of the southbound, and the time. Out: totals since the start, and the time of the last refusal of each
-kind. The memory is bounded although a peer may name any ports and dpids: a port that its switch did not describe counts
+kind. The memory is bounded, because a peer may name any ports and dpids. A port that its switch did not describe counts
 as port 0, ``PortCounts`` has limits, and a switch that disconnects is forgotten.
 """
 

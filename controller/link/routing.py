@@ -9,7 +9,7 @@ becomes the holder meanwhile, the loop receives ``SwitchMoved``: no route change
 under way count as timed out. When a switch disconnects from its holder, the loop gets the message at once.
 
 Each southbound gets the part of a stage for its switches, divided into parts of limited size, and reports each part.
-The loop does not wait for switches that are missing in the first report on a stage, so the router makes this report
+The loop does not wait for switches that are missing in the first report on a stage. So the router makes this report
 only when every part has been reported.
 """
 

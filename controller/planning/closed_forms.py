@@ -12,14 +12,14 @@ a leaf on the same side get different colours; as many colours as the largest de
 
 - *Balanced edge colouring* routes whole flows: the colours are the S common links. A leaf of degree d is first cut into
   copies of at most S flows each. The colouring is then *equitable* (de Werra, "Equitable colorations of graphs", 1971):
-  each leaf has floor(d/S) or ceil(d/S) flows of each colour, and no routing of whole flows puts fewer on the fullest of
-  these links.
+  each leaf has floor(d/S) or ceil(d/S) flows of each colour. No routing of whole flows puts fewer flows on the fullest
+  of these links.
 
 - *Interval cutting* splits flows of equal demand. Colour c of D colours owns the interval [c, c+1) of a line of length
   D. The line is cut into one segment per common link, in proportion to capacity. A flow puts on a link the share of its
-  interval that lies in the link's segment. If no segment is shorter than 1, a flow touches at most two segments; the
-  slowest links come first, so that their segments may even be a little shorter. The load is the lower bound of the
-  leaf's cut (``bounds``) if the leaf has no residual links and its links are alike.
+  interval that lies in the link's segment. If no segment is shorter than 1, a flow touches at most two segments. The
+  slowest links come first, so that their segments may be a little shorter. The load is the lower bound of the leaf's
+  cut (``bounds``) if the leaf has no residual links and its links are alike.
 
 - *Residual links* serve equal flows too. Flows are coloured as if each spine with residual links were one more common
   link, and the flows of its colours take its links. *Late* flows cannot, because one of their leaves has no link to the
@@ -29,7 +29,7 @@ a leaf on the same side get different colours; as many colours as the largest de
 - *Whole flows first* serves flows that all have the same number of equal subflows (``color_whole_first``).
 
 Two simplifications may make routes worse. Demands that differ a little (``_NEARLY``) are cut as if all were the largest
-one, and the capacity of a common link is the smallest capacity of its links at any leaf. Slowdowns include this cost,
+one. The capacity of a common link is the smallest capacity of its links at any leaf. Slowdowns include this cost,
 because they are computed from the routes; bounds do not.
 """
 

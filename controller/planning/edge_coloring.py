@@ -9,7 +9,7 @@ A *nested* colouring is even in sets of edges, such as the edges of a leaf, of a
 than ceil(edges / colours) edges of one colour.
 
 First, every edge gets a colour. While a set then has too many edges of one colour, the edges of this colour and of the
-set's rarest colour are *halved*: each half gets one of the two colours, and the halves of every set differ by at most
+set's rarest colour are *halved*. Each half gets one of the two colours, and the halves of every set differ by at most
 one edge. This ends, because the sum of squares of the numbers of edges per set and colour decreases each time (de
 Werra, "Equitable colorations of graphs", 1971).
 

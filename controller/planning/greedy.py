@@ -9,8 +9,8 @@ takes the shortest path whose most loaded link ends up with the smallest load, a
 On an intact leaf-spine with equal flows the largest load is at most twice the optimum, in any order of flows.
 
 **Relief** is for planning within a cap on moves. It moves flows off links whose load is above a goal, the most loaded
-link first. A flow moves to the path whose most loaded link ends up least loaded, or to several paths if none has room
-and the flow may be split. Bisection finds the smallest goal that can be reached. The remaining moves reduce the
+link first. A flow moves to the path whose most loaded link ends up least loaded. If no path has room, a flow that may
+be split moves to several paths. Bisection finds the smallest goal that can be reached. The remaining moves reduce the
 slowdowns of single jobs.
 """
 

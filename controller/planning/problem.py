@@ -10,7 +10,7 @@ their routes as ``NumberedRoutes``.
 
 A fabric with three tiers has ``Tiers``. A *pod* is a group of leaves with cables to the same aggregation switches. A
 *plane* has one aggregation switch in every pod, and the cores that these switches share. A *common link* is a set of
-cables that counts as one link. A common edge link has a cable from every leaf to the same plane, a common core link has
+cables that counts as one link. A common edge link has a cable from every leaf to the same plane. A common core link has
 a cable from every pod to the same core. A path between two pods stays in one plane, and uses the same common links up
 and down. Source: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM
 2008, section 3.

@@ -4,7 +4,7 @@ In: jobs with their virtual links, hosts, links, measured background, and routes
 computed anew only where something has changed, and its ``Problem``. The busiest NIC of a phase sets the phase's ideal
 time, from which the demands follow.
 
-The control loop and the planning process exchange only changes: packing and unpacking a problem of tens of thousands of
+The control loop and the planning process exchange only changes. Packing and unpacking a problem of tens of thousands of
 flows takes a second, but little changes between cycles.
 """
 

@@ -3,7 +3,7 @@
 In: switches and ports that are added and removed, frames from switches, the time (``now``, monotonic seconds). Out:
 probes to send, ``LinkSeen`` and ``LinkLost``, and the number of refused frames by port and reason.
 
-A probe is accepted once, and only while it is fresh: every probe has its own number, and the controller keeps the
+A probe is accepted once, and only while it is fresh. Every probe has its own number, and the controller keeps the
 numbers of each port's latest probes. So a host can neither forge a link (``ethernet_frames``) nor replay an old probe.
 Two hosts that relay fresh frames to each other can invent a link (docs/explanation/security.md).
 """

@@ -5,7 +5,7 @@ the names of hosts, switches, links and paths.
 
 ``StretchedPaths`` also has paths that are longer than the shortest. Such a detour visits no switch twice, and avoids
 each switch from which ECMP may lead back to an earlier switch of the path. Every hop, pinned or not, then leads closer
-to the destination or along the path, so packets arrive even where only some switches of a path have its pins. This
+to the destination or along the path. So packets arrive even where only some switches of a path have its pins. This
 holds only while neither next hops nor paths change (docs/explanation/forwarding.md#why-no-detours).
 """
 

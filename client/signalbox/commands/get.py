@@ -1,7 +1,7 @@
 """``signalbox get``: list all things of one kind, or the named ones, with one line each.
 
 ``get topology`` prints the cabling in the form of Slurm's plugin topology/tree. This form has only trees, so switches
-with the same connections are merged: all spines of a leaf-spine fabric become one switch, and so do the upper switches
+with the same connections are merged. All spines of a leaf-spine fabric become one switch, and so do the upper switches
 of each pod of a fat-tree. A fabric of circuits is refused.
 """
 

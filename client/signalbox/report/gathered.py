@@ -1,6 +1,6 @@
 """Content of a report: the messages of the API at one moment, from a running controller or from a support bundle.
 
-A bundle is a ``tar.gz`` of ``signalbox support-bundle``. It may be damaged, or made by an attacker: ``of_bundle``
+A bundle is a ``tar.gz`` of ``signalbox support-bundle``. It may be damaged, or made by an attacker. So ``of_bundle``
 raises ``SignalboxError`` with the mistake, unpacks nothing to a file, and limits the size of the data, packed and
 unpacked.
 """

@@ -6,8 +6,8 @@ lines (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the listed rings are used if th
 rank or channel, or contradicts itself, is refused.
 
 A call divides its bytes over all channels. On each ring it makes the transfers of ``formulas`` for NCCL. All-reduces
-use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``): each rank sends M divided by
-the number of channels to its parent, and receives as many bytes from it.
+use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``). Each rank then sends M
+divided by the number of channels to its parent, and receives as many bytes from it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Evaluation of wirings: the wiring and the parallelization that a job should have on a direct-connect fabric.
 
 In: ``Offer``s, and the available servers, interfaces and rates. Out, for every parallelization: its wiring and the
-planner's routes; the time of an iteration on the wiring, and its lower bound; the time on the alternative, one switch
-that connects all servers. ``Answer.best`` is the parallelization with the shortest iteration. Each parallelization is
-evaluated on a wiring that was found for it alone, so a search that changes both in turn would find nothing better.
+planner's routes; the time of an iteration on them, and its lower bound; the time on the alternative. The alternative is
+one switch that connects all servers. ``Answer.best`` is the parallelization with the shortest iteration. Each
+parallelization is evaluated on a wiring that was found for it alone, so a search that changes both in turn would find
+nothing better.
 
 Servers forward packets for each other, so some bytes pass several circuits. All circuits together need at least the
 time (1 + r h) / (d B), and the alternative needs (1 + r) / F. If r is above a *break-even*, forwarding costs more time

@@ -4,8 +4,8 @@ In: the bytes between the job's servers, including those of its rings; its wirin
 Out: another wiring.
 
 First, free ports are connected: if a server's interface has failed, its predecessor is connected to its successor. Then
-circuits are exchanged as long as an exchange lowers the cost: for a lost circuit of a ring, a circuit of other traffic
-is given up (as in TopoOpt, NSDI 2023, section 5.6).
+circuits are exchanged as long as an exchange lowers the cost. For example, for a lost circuit of a ring, a circuit of
+other traffic is given up (as in TopoOpt, NSDI 2023, section 5.6).
 """
 
 from __future__ import annotations

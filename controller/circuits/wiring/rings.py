@@ -12,8 +12,8 @@ A path from server i to server (i + offset) mod n corresponds to a *way* to pay 
 steps as coins. The shortest paths use the fewest coins (CoinChangeMod in the same paper).
 
 First, all servers use the same way for the same offset. If all servers send alike, all circuits of one interface then
-have the same load, and the ways are chosen so that different interfaces have nearly equal loads. Then single flows
-change to less loaded paths: to other ways, or to the same steps in another order.
+have the same load. The ways are chosen so that different interfaces have nearly equal loads. Then single flows change
+to less loaded paths: to other ways, or to the same steps in another order.
 """
 
 from __future__ import annotations

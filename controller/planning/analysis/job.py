@@ -1,9 +1,9 @@
 """Analysis of whether the network slows a job, and proofs of the routes in force.
 
 In: a request of the control loop, with all parts of the state that the analysis needs. Out: the job's most loaded
-links, the jobs that share them, and possible gains. The job's slowdown is compared with its lower bound, with the
-slowdown under the planner's routes, and with that under the planner's routes if all flows could be split.
-``efficiency`` defines slowdown and load.
+links, the jobs that share them, and possible gains. The job's slowdown is compared with three values: its lower bound,
+and its slowdowns under the planner's routes, as flows are now and if all flows could be split. ``efficiency`` defines
+slowdown and load.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Division of the fluid optimum into routes.
 
-In: a *spread*, which is the amount of each class of flows on each path, and the *room* of each link, which is the load
-that the link may have. Out: the best routes found, if possible within the room.
+In: a *spread* (the amount of each class of flows on each path), and the *room* of each link (the load that it may
+have). Out: the best routes found, if possible within the room.
 
 The amounts of each class are divided into subflows of its flows. Classes whose flows would need too many subflows are
 restricted to fewer paths, and the fluid optimum of all other classes is found again.

@@ -19,7 +19,7 @@ subflows connects k links. So about n / (k - 1) of the n + 1 colours are cut, an
    first.
 2. The other flows get N colours, the largest number of them out of or into one leaf. The colours are laid on the line
    of the common links, as in ``closed_forms``.
-3. If the colours are longer than the line, some are *shortened*: each flow of such a colour puts a share on a residual
+3. If the colours are longer than the line, some are *shortened*. Each flow of such a colour puts a share on a residual
    cable that still has room. With p shortened colours, all colours together have the length N - p * share.
 
 The line grows with the slowdown; the result has the slowdown at which the line has this length. When flows may have

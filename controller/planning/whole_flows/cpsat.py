@@ -5,8 +5,8 @@ its time.
 
 Flows of one job with the same demands between the same leaves differ only in their NICs, which every routing loads
 alike. So the variables are integers n[class, path], the number of flows of a class on a path. The model first minimises
-the worst slowdown, then the number of jobs with it, then the next slowdown, and so on; then the moved flows, then the
-total load. Slowdowns closer than ``SLOWDOWN_TOLERANCE`` count as equal.
+the worst slowdown, then the number of jobs with it, then the next slowdown, and so on. Then it minimises the moved
+flows, and last the total load. Slowdowns closer than ``SLOWDOWN_TOLERANCE`` count as equal.
 
 All models of the planner import ``cp_model`` from this module. OR-Tools imports pandas for methods that are not used
 here. Pandas would cost a controller 45 MB and a second at every start, so an empty module replaces it while
