@@ -17,8 +17,9 @@ import numpy as np
 
 from controller.planning.closed_forms import CommonLinks, find_common_links
 from controller.planning.edge_coloring import proper_coloring
-from controller.planning.efficiency import FabricLoads, NextHops, ecmp_slowdown, hashed_links, nic_slowdown
+from controller.planning.efficiency import FabricLoads, ecmp_slowdown, hashed_links, nic_slowdown
 from controller.planning.greedy import PathChoices, largest_set_first
+from controller.planning.next_hops import NextHops
 from controller.planning.planner import Fault, refuse_faults
 from controller.planning.problem import Ints, PlanLimits, Problem
 

@@ -27,7 +27,6 @@ from controller.fabric.topology import Dpid
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
-    NextHops,
     Passing,
     is_less,
     loads_of,
@@ -35,6 +34,7 @@ from controller.planning.efficiency import (
     passing,
     sorted_slowdowns,
 )
+from controller.planning.next_hops import NextHops
 from controller.planning.plan import Draft, paths_used
 from controller.planning.problem import Floats, Flow, FlowId, Ints, PlanLimits, Problem, Route, Routes, link_rows, whole
 from controller.planning.split_flows.dividing import exactly_one, that_fit

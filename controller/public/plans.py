@@ -15,8 +15,9 @@ from controller.planning.answers import same_inputs, solved
 from controller.planning.baselines import QUICK, Numbered
 from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.certificate import certificate, document, with_own_bound
-from controller.planning.efficiency import NextHops, hashed_links
+from controller.planning.efficiency import hashed_links
 from controller.planning.greedy import PathChoices
+from controller.planning.next_hops import NextHops
 from controller.planning.plan import Drafts, GoalPlan, NoPlan, Plan, Planned, answered, decide, draft
 from controller.planning.planner import Fault, judged, plan
 from controller.planning.whole_flows.cpsat import cp_model, solver_within

@@ -32,7 +32,8 @@ from controller.planning.analysis.messages import (
 )
 from controller.planning.answers import outlook
 from controller.planning.bounds import slowdown_bounds
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE, NextHops, ecmp_slowdown
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, ecmp_slowdown
+from controller.planning.next_hops import NextHops
 from controller.planning.plan import answered
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, Problem

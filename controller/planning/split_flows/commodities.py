@@ -24,7 +24,7 @@ from types import MappingProxyType
 import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId, Path
-from controller.planning.efficiency import NextHops
+from controller.planning.next_hops import NextHops
 from controller.planning.problem import Bools, Floats, Flow, Ints, Problem, Routes, link_rows
 from signalbox.jobs.spec import JobId
 

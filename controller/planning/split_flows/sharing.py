@@ -17,8 +17,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE, NextHops
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.greedy import PathChoices
+from controller.planning.next_hops import NextHops
 from controller.planning.problem import Bools, Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes
 from controller.planning.split_flows.dividing import SMALLEST_SHARE, exactly_one
 from controller.planning.split_flows.lp import Programme

@@ -24,8 +24,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from controller.planning.bounds import Bounds
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE, NextHops
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.greedy import PathChoices
+from controller.planning.next_hops import NextHops
 from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes, whole
 
 _ROUNDING = 1e-9

@@ -11,7 +11,6 @@ import pytest
 from controller.fabric.topology import PortNo
 from controller.planning.baselines import Numbered, baseline_slowdowns, first_fit, fold_coloring
 from controller.planning.efficiency import (
-    NextHops,
     ecmp_job_slowdowns,
     ecmp_slowdown,
     first_difference,
@@ -21,6 +20,7 @@ from controller.planning.efficiency import (
     outweighed,
     phase_slowdowns,
 )
+from controller.planning.next_hops import NextHops
 from controller.planning.problem import Flow, Ints, PathShare, PlanLimits, Problem, whole
 from controller.planning.snapshot import demands, ideal_communication_s, ideal_time_s
 from signalbox.jobs.collectives import VirtualLink

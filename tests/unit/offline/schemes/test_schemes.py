@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from controller.fabric.topology import Fabric, Path
 from controller.planning import baselines, greedy
 from controller.planning.baselines import baseline_slowdowns
-from controller.planning.efficiency import NextHops, ecmp_slowdown
+from controller.planning.efficiency import ecmp_slowdown
 from controller.planning.greedy import PathChoices
+from controller.planning.next_hops import NextHops
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, PlanLimits, Problem, whole

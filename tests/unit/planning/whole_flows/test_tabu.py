@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from controller.planning import greedy
 from controller.planning.bounds import slowdown_bounds
-from controller.planning.efficiency import NextHops, job_slowdowns
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.greedy import PathChoices
+from controller.planning.next_hops import NextHops
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.whole_flows.tabu import TabuSearch, improved
 from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, problem_of, two_leaves
