@@ -68,8 +68,7 @@ def show_targets(console: Console, judged: Sequence[Target]) -> None:
 
 
 def _clear(out: Path) -> None:
-    """Make the directories and remove the results of an earlier run."""
-    (out / "raw").mkdir(parents=True, exist_ok=True)
+    """Remove the results of an earlier run. Call it once the lab is claimed: until then another demo may be writing."""
     for old in (*out.glob("raw/*"), out / "report.json", out / "iterations.png", out / REPORT):
         old.unlink(missing_ok=True)
 
@@ -77,7 +76,7 @@ def _clear(out: Path) -> None:
 def run(out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/demo")) -> None:
     """Compare planned routing with ECMP under real training traffic."""
     console = Console()
-    _clear(out)
+    (out / "raw").mkdir(parents=True, exist_ok=True)
     try:
         with ExitStack() as parts:
             scratch = Path(parts.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-demo-")))
@@ -88,6 +87,7 @@ def run(out: Annotated[Path, typer.Option(help="Directory for the results.")] = 
             mbps = RATE_BPS / 1e6
             leaf_spine = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps)
             lab = parts.enter_context(Lab(leaf_spine, controller.target))
+            _clear(out)
             moments, seen = Demo(lab, client, controller.address, scratch, out, console).run()
     except (DemoError, LabError, SignalboxError) as error:
         ending.check()
