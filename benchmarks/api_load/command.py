@@ -191,7 +191,7 @@ def main(
     jobs: Annotated[int, typer.Option(help="Number of jobs, instead of 2,000 pending or 1,000 pinned ones.")] = 0,
     members: Annotated[
         str,
-        typer.Option(help="Numbers of members, such as 1,2,4: only compare registrations with them and with SQLite."),
+        typer.Option(help="Numbers of members, such as 1,2,4: compare only registrations, with each and with SQLite."),
     ] = "",
     as_json: AsJson = False,
 ) -> None:

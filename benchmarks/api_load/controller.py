@@ -240,8 +240,10 @@ def fabric_of(size: str) -> Fabric:
 def main(
     config: Annotated[Path, typer.Option(help="Configuration file, as for signalbox serve.")],
     measured: Annotated[Path, typer.Option(help="File for the measurements, written at the end.")],
-    fabric: Annotated[str, typer.Option(help="LEAVESxSPINESxHOSTS of a fabric in memory; empty: none.")] = "",
-    standby: Annotated[bool, typer.Option("--standby", help="As for signalbox serve, for a member.")] = False,
+    fabric: Annotated[str, typer.Option(help="Fabric in memory, such as 16x8x32; none if empty.")] = "",
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Stand by, as a member does with signalbox serve.")
+    ] = False,
 ) -> None:
     """Run the controller until SIGTERM."""
     clock = Clock()

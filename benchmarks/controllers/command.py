@@ -196,7 +196,7 @@ class Run:
         self.late += [Late(whose[fault.who], start, end) for fault in case if loses_openflow(fault)]
         victims = {whose[fault.who] for fault in case if fault.replaces}
         outcome = self._outcome(case, victims, start, end, None if why else settled - mended, changed)
-        return replace(outcome, jobs=[*outcome.jobs, *["a change of a job does not end"] * hung])
+        return replace(outcome, jobs=[*outcome.jobs, *["a call that changes a job has not ended"] * hung])
 
     def _outcome(
         self,
@@ -289,7 +289,7 @@ class Run:
 
     def _settle(self) -> None:
         if why := self._site.wait_settled():
-            raise SignalboxError(f"the site does not come into order: {why}")
+            raise SignalboxError(f"the site does not settle: {why}")
 
 
 def _count(writes: Sequence[Write], verdict: Verdict) -> int:
@@ -404,6 +404,6 @@ def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int, seen: 
         f"{sum(each.written for each in kept)} rules written and {sum(each.lost for each in kept)} of "
         f"{sum(each.sent for each in kept)} packets lost where switches kept their rules, "
         f"{steps} of {seen} messages not in the model; "
-        "a change answered after {}, all switches held after {}; ".format(*times)
-        + f"{lines} lines broken"
+        "a change was answered after {}, all switches had a new master after {}; ".format(*times)
+        + f"{lines} requirements violated"
     )

@@ -344,9 +344,9 @@ def broken(outcome: Outcome, lease_s: float) -> list[str]:
     elif outcome.answered_s > within.answer_s:
         found.append(f"first change answered after {outcome.answered_s:.1f} s, later than {within.answer_s:g} s")
     if within.held_s is not None and outcome.held_s is None:
-        found.append(f"a switch is not held within {within.held_s:g} s")
+        found.append(f"a switch has no new master within {within.held_s:g} s")
     elif within.held_s is not None and outcome.held_s is not None and outcome.held_s > within.held_s:
-        found.append(f"last switch held after {outcome.held_s:.1f} s, later than {within.held_s:g} s")
+        found.append(f"the last switch has a new master after {outcome.held_s:.1f} s, later than {within.held_s:g} s")
     if outcome.settled_s is None:
-        found.append("not in order again")
+        found.append("the site has not settled again")
     return found

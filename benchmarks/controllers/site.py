@@ -226,10 +226,10 @@ class Site:
         if unwell := [each.name for each in self.etcd if not each.is_healthy]:
             return f"{', '.join(unwell)} not healthy"
         if not (leader := self.leader()):
-            return "no controller has the claim"
+            return "no controller leads"
         try:
             if not self.is_divided():
-                return "switches have to move"
+                return "switches are not assigned yet as they should be"
             with Client(leader.api, timeout_s=2) as client:
                 status = client.get_status()
         except (EtcdError, SignalboxError) as error:

@@ -121,7 +121,8 @@ def main(
     ] = Path("tests/data/libra/inputs"),
     random: Annotated[int, typer.Option(min=1, help="Number of random cases.")] = 1000,
     workloads: Annotated[
-        Path | None, typer.Option(help="Folder of published workloads whose spines to count.", exists=True)
+        Path | None,
+        typer.Option(help="Folder of published workloads; the spines that they need are counted.", exists=True),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

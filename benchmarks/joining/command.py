@@ -212,7 +212,7 @@ def main(
     mode: Annotated[list[Mode] | None, typer.Option(help="Mode to run; all by default.")] = None,
     library: Annotated[str, typer.Option(help="Library of the jobs: gloo or open-mpi.")] = "gloo",
     announced: Annotated[
-        list[Announced] | None, typer.Option(help="Announcement of a planned round; all by default.")
+        list[Announced] | None, typer.Option(help="Kind of announcement for the planned rounds; all by default.")
     ] = None,
     draws: Annotated[int, typer.Option(min=1, help="Number of draws of ECMP's hash.")] = 20,
     draw_iterations: Annotated[int, typer.Option(min=1, help="Smallest number of iterations per draw and job.")] = 2,
@@ -241,7 +241,7 @@ def main(
     titles = {
         "hashed": "ECMP: iteration times / those on the flat switch",
         "planned": "Planned: iteration times / (those on the flat switch x slowdown)",
-        "totals": "By what was announced",
+        "totals": "By kind of announcement",
     }
     report(found, out / "joining.json", as_json, {title: found[name] for name, title in titles.items()})
     if found["wrong"]:

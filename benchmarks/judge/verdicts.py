@@ -187,7 +187,7 @@ class Judge:
         worse = first_difference(vector, self._before) if self._before else None
         if worse is not None and vector[worse] > self._before[worse]:
             numbers = f"{float(vector[worse]):.6g} instead of {float(self._before[worse]):.6g}"
-            verdict.worse.append(f"slowdown {worse + 1} from the worst is {numbers}")
+            verdict.worse.append(f"slowdown number {worse + 1} from the worst is {numbers}")
         if worse is not None or not self._before:
             self._before = min(vector, self._before or vector)
         return verdict, vector
@@ -241,7 +241,7 @@ class Judge:
                 continue
             best = min(best, self._exact.vector(found.routing), key=cmp_to_key(_compare))
         if not verdict.refuted and _compare(best[: answer.slowdowns_proven], vector[: answer.slowdowns_proven]) < 0:
-            claim = f"{answer.slowdowns_proven} slowdowns of {_shown(vector)} are claimed as proven"
+            claim = f"the {answer.slowdowns_proven} largest slowdowns of {_shown(vector)} are claimed as proven"
             verdict.refuted.append(f"{claim}, but a routing reaches {_shown(best)}")
         verdict.vector = [float(slowdown) for slowdown in vector]
         verdict.best_vector = [float(slowdown) for slowdown in best] if decided else []

@@ -137,5 +137,5 @@ def main(
     data = [asdict(row) for row in rows]
     report(data, RESULTS, as_json, {"histories": data})
     refused = sum(bool(row.refused) for row in rows)
-    typer.echo(f"{refused} of {histories} histories refused", err=True)
+    typer.echo(f"{refused} of {histories} histories are not linearizable", err=True)
     raise typer.Exit(refused > 0)

@@ -202,7 +202,7 @@ def measured(operator: Operator, names: Sequence[str], links: int) -> Any:
         if faults := [getattr(operator.site, name)() for name in of_round if name in names]:
             made += round_of(operator, faults)
             try:
-                wait_for(lambda: all_well(operator, links), "everything to be well", ORDER_S)
+                wait_for(lambda: all_well(operator, links), "everything to be in order", ORDER_S)
             except LabError as error:
                 made[-1].seen.findings.append(f"{error}: {[alarm.text for alarm in operator.alarms()]}")
     for one in made:

@@ -347,7 +347,7 @@ class Site:
                 for number in range(100):  # reserved space may suffice for the first jobs
                     self.client.register_job(pipeline(f"unsaved{number}", [self.ip("h3_4"), self.ip("h2_4")]))
                     self.client.deregister_job(f"unsaved{number}")
-                raise LabError("a full disk took everything")
+                raise LabError("all jobs were saved, although the disk is full")
 
         return Fault(
             "full disk",

@@ -230,7 +230,7 @@ class Operator:
                     f"{alert.name}: notified after {notified_at - named_at:.1f} s, later than {limit_s:g} s"
                 )
             if episode.firing - episode.pending < for_s - 1:
-                seen.findings.append(f"{alert.name}: fired before its time")
+                seen.findings.append(f"{alert.name}: fired before its 'for' had passed")
 
     def await_resolved(self, fault: Fault, seen: Seen, since: float, gone_at: float, lasting: bool) -> None:
         """Wait until the fault's alerts are resolved, and record their times.

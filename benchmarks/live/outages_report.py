@@ -139,7 +139,7 @@ def _missed(found: Mapping[str, Any]) -> Iterator[str]:
     for row in found["outages"]:
         what, did = row["what"], row["did"]
         if row["ratio"] > LIMIT:
-            yield f"{what}: {TOGETHER} iterations took {row['ratio']:.3f} times as long, above the limit of {LIMIT:g}"
+            yield f"{what}: {TOGETHER} iterations took {row['ratio']:.3f} times as long as usual (at most {LIMIT:g})"
         if row["back_s"] is None:
             yield f"{what}: the controller did not have all jobs again in time"
         yield from (f"{what}: {name} {did[name]}" for name in ("moved", "rules", "registered", "ended") if did[name])

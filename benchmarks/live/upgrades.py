@@ -97,7 +97,7 @@ class Upgrade:
             if not settled(scene.client, scene.links):
                 return f"links and rules of {sum(held.values())} held switches"
             if len(hosts := scene.client.get_fabric().hosts) < len(scene.lab.hosts):
-                return f"hosts; known are {len(hosts)}"
+                return f"hosts; only {len(hosts)} are known"
         except SignalboxError as error:
             return str(error)
         if not scene.all_pinned():
@@ -147,7 +147,7 @@ class Upgrade:
         try:
             self.scene.phase(what, name, roles, act, is_done)
         except LabError as error:
-            raise LabError(f"{error}, and is missing: {missing}") from error
+            raise LabError(f"{error}; still missing: {missing}") from error
 
     def registered(self) -> dict[str, str]:
         """Return the uid of each registered job. Raises ``SignalboxError``."""

@@ -250,13 +250,13 @@ _RULES = (
         for group in IRREGULAR
     ),
     _timed(
-        "whole flows, 1,152 to 1,728, whole spines fail: planned within 10 ms",
+        "1,152 to 1,728 whole flows, whole spines fail: planned within 10 ms",
         lambda row: _fast(row) and not row.splits,
         10,
         "{:.1f} ms",
     ),
     _timed(
-        "split flows, 1,152 to 1,728, whole spines fail: planned within 25 ms",
+        "1,152 to 1,728 split flows, whole spines fail: planned within 25 ms",
         lambda row: _fast(row) and row.splits,
         25,
         "{:.1f} ms",

@@ -271,7 +271,7 @@ def main(
         int, typer.Option(min=1, help="Number of controllers; each controls a part of the switches.")
     ] = 4,
     interval_s: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds between reads of counters.")] = 2.0,
-    idle_s: Annotated[float, typer.Option(min=1, metavar="S", help="Seconds to measure CPU time, twice.")] = 20.0,
+    idle_s: Annotated[float, typer.Option(min=1, metavar="S", help="Seconds of each of the two idle steps.")] = 20.0,
     cuts: Annotated[int, typer.Option(min=1, help="Number of cables to cut, one after the other.")] = 10,
     take_over: Annotated[bool, typer.Option("--take-over", help="Kill the leader at the end.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed of jobs and cuts.")] = 1,

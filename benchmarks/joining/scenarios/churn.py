@@ -180,8 +180,8 @@ def judge(rows: Sequence[Row]) -> Found:
     return Found(
         {
             "Iteration times / those on the flat switch": modes,
-            "By what is known": states,
-            "Seconds until known": known_after(rows),
+            "By what the controller knows": states,
+            "Seconds until a job is known": known_after(rows),
         },
         [
             Target("mean of all jobs", worst(modes, "mean"), MEAN),

@@ -200,9 +200,9 @@ def test_nothing_is_broken_within_the_limits() -> None:
         ({"lost": 4}, "4 packets lost"),
         ({"answered_s": 2.1}, "first change answered after 2.1 s, later than 2 s"),
         ({"answered_s": None}, "no change answered within 2 s"),
-        ({"held_s": 3.1}, "last switch held after 3.1 s, later than 3 s"),
-        ({"held_s": None}, "a switch is not held within 3 s"),
-        ({"settled_s": None}, "not in order again"),
+        ({"held_s": 3.1}, "the last switch has a new master after 3.1 s, later than 3 s"),
+        ({"held_s": None}, "a switch has no new master within 3 s"),
+        ({"settled_s": None}, "the site has not settled again"),
         ({"not_in_model": ["a claims"]}, "a claims"),
     ],
 )

@@ -99,7 +99,7 @@ def test_churn_is_judged_by_ratios_to_the_flat_switch_without_the_first_iteratio
     found = churn.judge([flat, ecmp, planned])
     assert [target.figure for target in found.targets] == pytest.approx([1.1, 1.1, 1.2])
     assert [target.met for target in found.targets] == [True, True, False]
-    [known] = found.tables["Seconds until known"]
+    [known] = found.tables["Seconds until a job is known"]
     assert known == {"joined": "recorded", "jobs": 1, "known": 1, "mean_s": 6.0, "max_s": 6.0}
 
 
