@@ -58,7 +58,6 @@ class Sample:
     rss_mb: float
     """Memory of the controller and its child processes in MiB."""
     descriptors: int
-    """Number of open file descriptors of the controller."""
     state_kib: float
     wal_kib: float
     events_kib: float

@@ -39,7 +39,6 @@ BACKGROUND_EVERY = 10
 """Period of the links with unannounced traffic: every tenth link has some."""
 SCRAPES = 20
 LOOP = 1_000_000
-"""Number of rounds of the plain loop."""
 RESULTS = Path("out/bench/scrapes.json")
 
 Row = dict[str, str | float]

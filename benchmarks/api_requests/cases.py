@@ -32,7 +32,6 @@ class Case:
     """Serialized requests; exactly one, unless the method takes a stream of requests."""
     metadata: Metadata = ()
     timeout_s: float = SECONDS_PER_CALL
-    """Deadline of the call in seconds."""
     cancel_after_s: float | None = None
     """Seconds after which the client cancels the call; None to wait for the answer."""
     takes: int = 1

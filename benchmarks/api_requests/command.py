@@ -83,8 +83,6 @@ class Result:
 
 
 class _Log:
-    """Log of the controller, searched for errors."""
-
     def __init__(self, file: Path) -> None:
         self._file = file
         self._at = 0

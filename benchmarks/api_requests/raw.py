@@ -27,7 +27,6 @@ _STATUS = re.compile(rb"grpc-status[\x01\x02]([0-9]{1,2})")
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 NO_UTF8 = b"/signalbox.v1.JobService/GetJob\xff\xfe"
-"""Path that is not UTF-8."""
 
 Header = tuple[bytes, bytes]
 

@@ -184,7 +184,6 @@ LATEST_S = 2.0
 PAST_LEASE_S = (2.0, 5.0)
 """Range of the seconds by which a fault outlasts the lease; a member is paused for ``PAUSE_S`` instead."""
 PAUSE_S = 30.0
-"""Seconds for which a member is paused."""
 
 ANSWER_S, HELD_S, WITH_ETCD_S = 2.0, 3.0, 5.0
 """Limits in seconds: first answer after the leader is killed, all takeovers, and both after etcd's leader failed."""
@@ -310,7 +309,6 @@ class Outcome:
     deposed: int
     """Number of writes that a switch accepted from a member that was not its master."""
     refused: int
-    """Number of writes that switches refused."""
     unanswered: int
     """Number of writes of members that were not the master, whose connections ended before the switch answered."""
     written: int

@@ -170,8 +170,6 @@ class Member:
 
 @dataclass
 class _Sink:
-    """Listener that collects the messages of one member."""
-
     member: str
     messages: list[tuple[float, str, Dpid, bytes]]
 

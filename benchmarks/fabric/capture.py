@@ -221,8 +221,6 @@ def _copy(packets: socket.socket, capture: Capture, out: BinaryIO) -> None:
 
 
 class Listener(Protocol):
-    """Object that receives the captured messages."""
-
     def message(self, at: float, dpid: Dpid, data: bytes) -> None: ...
 
 
@@ -272,7 +270,6 @@ class Recorder:
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of the capture so far."""
         return usage(self._process).cpu_s
 
     def stop(self) -> None:

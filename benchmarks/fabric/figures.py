@@ -249,7 +249,6 @@ class Figures:
     """Sum of the peak resident memory of the processes in MB."""
     processes: int | None = None
     errors: int | None = None
-    """Number of OpenFlow errors from switches."""
     packets_lost: int | None = None
     """Number of packets that the capture could not record."""
     repairs: list[dict[str, float | None]] = field(default_factory=list)

@@ -42,7 +42,6 @@ class Settings:
     settled_s: float = 25.0
     """Seconds for which rules must not change after a restart."""
     cuts: int = 100
-    """Largest number of cables to cut."""
     seed: int = 1
 
 

@@ -269,7 +269,6 @@ def summary(found: Sequence[Wrong]) -> list[dict[str, str | float]]:
 
 
 def missed(alarms: Sequence[Right], found: Sequence[Wrong]) -> list[str]:
-    """Return a sentence for each missed target."""
     said = [
         f"{one.kind}: {one.per_1000_h:.1f} false alarms per 1,000 hours"
         for one in alarms

@@ -139,7 +139,6 @@ class Shared:
         return JobCall(kind, job), ""
 
     def record(self, client: int, call: JobCall, began: float, reply: Any, code: grpc.StatusCode) -> None:
-        """Add a call that has ended just now to the history."""
         ended = time.monotonic()
         with self._lock:
             answer = self._answer(call, reply, code)

@@ -159,7 +159,6 @@ class Scene:
 
 
 def run_kind(scene: Scene, kind: str, turn: int) -> None:
-    """Cause a failure of a kind, and repair it."""
     {
         "cable": _cable,
         "spine": _spine,

@@ -106,7 +106,6 @@ class Phase:
     start: float
     end: float
     moves_s: Sequence[float]
-    """Seconds of each move."""
     drops: Drops
     by_port: Mapping[str, int]
     """Number of packets that each leaf has sent to each spine, by "LEAF-SPINE"."""

@@ -109,7 +109,6 @@ def kill(site: Site, away_s: float) -> None:
 
 
 def pause(site: Site, away_s: float) -> None:
-    """Pause the controller's processes with SIGSTOP."""
     assert site.controller.process
     with stopped(os.killpg, site.controller.process.pid):
         time.sleep(away_s)

@@ -55,7 +55,6 @@ class Outage:
     ``moved``, ``unpinned``: pairs that got another path, or none. ``rules``: rules of switches that were added or
     removed. ``registered``, ``ended``: jobs. ``plans``: runs of the planner."""
     alarms: Mapping[str, int]
-    """Numbers of raised alarms, by kind."""
     left: Sequence[str]
     """Texts of the alarms that were still raised after ``window``."""
 
@@ -135,7 +134,6 @@ def _row(outage: Outage, logs: Sequence[RankLog]) -> dict[str, Any]:
 
 
 def _missed(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each missed target."""
     for row in found["outages"]:
         what, did = row["what"], row["did"]
         if row["ratio"] > LIMIT:

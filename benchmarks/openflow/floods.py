@@ -216,7 +216,6 @@ def invented_ports() -> list[bytes]:
 
 
 def half_answers(port: int) -> None:
-    """Connect 40 ``HalfAnswers`` switches."""
     switches = [HalfAnswers(HOSTILE_DPID + number, 2) for number in range(40)]
     connections = [(_connected(port, switch), switch) for switch in switches]
     while True:

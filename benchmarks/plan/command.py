@@ -177,8 +177,6 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Target for rows."""
-
     name: str
     of: Callable[[Row], bool]
     """Function that returns whether the target applies to a row."""

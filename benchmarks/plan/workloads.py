@@ -85,8 +85,6 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Workloads:
-    """All settings."""
-
     published: tuple[Setting, ...]
     generated: tuple[Setting, ...]
     irregular: tuple[Setting, ...]

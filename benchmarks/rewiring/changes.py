@@ -43,7 +43,6 @@ class Changed:
 
     circuits: int
     ms: tuple[float, ...]
-    """Milliseconds of each change."""
     probes: int
     """Number of probes sent between the servers of the training job."""
     lost: int

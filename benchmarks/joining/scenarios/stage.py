@@ -157,7 +157,6 @@ class Stage:
     jobs: dict[str, Live] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
     each_tick: Callable[[], None] = lambda: None
-    """Function that is called once per tick."""
 
     @property
     def now_s(self) -> float:
