@@ -70,7 +70,7 @@ def status_of(fabric: Fabric, jobs: int) -> Status:
 
 
 def _pair(fabric: Fabric, number: int, jobs: int) -> tuple[str, str]:
-    """Return the two hosts of a job: one from the begin of the list of hosts, one from its end."""
+    """Return the two hosts of a job: one from the start of the list of hosts, one from its end."""
     ips = list(fabric.hosts)
     return ips[number % jobs], ips[-1 - number % jobs]
 

@@ -127,9 +127,9 @@ class Run:
         self._changes: list[Changes] = []
         self._count = 0
         self.windows: list[tuple[float, float]] = []
-        """Begin and end of each case in monotonic seconds."""
+        """Start and end of each case in monotonic seconds."""
         self.late: list[Late] = []
-        """Members that were cut off from their switches, each with the begin and end of the case."""
+        """Members that were cut off from their switches, each with the start and end of the case."""
 
     def begin(self) -> None:
         """Register the jobs that stay for the whole run, and start the packets.

@@ -219,9 +219,9 @@ Case = tuple[Fault, ...]
 @dataclass(frozen=True, slots=True)
 class Limits:
     replaced_s: float
-    """Seconds after the begin of the case at which the last victim fails."""
+    """Seconds after the start of the case at which the last victim fails."""
     since_s: float
-    """Seconds after the begin of the case at which the limits begin to count."""
+    """Seconds after the start of the case at which the limits begin to count."""
     answer_s: float
     held_s: float | None
     """Limit in seconds until all switches of victims have a new master; None if no takeover is required."""

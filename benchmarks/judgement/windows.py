@@ -43,7 +43,7 @@ class Kind:
     matrix: Floats
     """Bytes that each rank sends to each other in one iteration, shape (rank, rank)."""
     ranges: Floats
-    """Begin and end of each pair's sending, as fractions of the communication time, shape (rank, rank, 2)."""
+    """Start and end of each pair's sending, as fractions of the communication time, shape (rank, rank, 2)."""
     crowded: NDArray[np.bool_]
     """Whether the destination of a pair receives from at least three ranks in the same phase, shape (rank, rank)."""
 

@@ -33,7 +33,7 @@ They cover the controller's tick, two calls, and a poll of the API.
 """
 
 Window = tuple[float, float]
-"""Begin and end of a period in monotonic seconds."""
+"""Start and end of a period in monotonic seconds."""
 Paths = Mapping[Pair, Sequence[str]]
 """Switches on the path of each pair of addresses; an empty path for a pair without a pin."""
 
@@ -47,7 +47,7 @@ class Outage:
     before: Window
     """Undisturbed period before the outage; ``after`` is the one after it."""
     window: Window
-    """Period from the begin of the outage until some time after the controller has all jobs again."""
+    """Period from the start of the outage until some time after the controller has all jobs again."""
     after: Window
     did: Mapping[str, int]
     """Numbers of the controller's actions in ``window``.
@@ -95,7 +95,7 @@ def ratios(before: Sequence[float], disturbed: Sequence[float], after: Sequence[
 def changed(paths: Paths, published: Sequence[Paths]) -> tuple[int, int]:
     """Return how often a pair got another path, and how often a pair lost its pin.
 
-    ``paths``: paths at the begin. ``published``: later changes, in order. A pair that loses its pin and gets the
+    ``paths``: paths at the start. ``published``: later changes, in order. A pair that loses its pin and gets the
     same path again has not moved."""
     now, last, moved, unpinned = dict(paths), dict(paths), 0, 0
     for change in published:

@@ -227,7 +227,7 @@ class Sends(NamedTuple):
     """Traffic of one announced job."""
 
     iterations: Sequence[tuple[float, float]]
-    """Begin and duration of each iteration, in seconds."""
+    """Start and duration of each iteration, in seconds."""
     flows: Mapping[tuple[str, str], float]
     """Bytes of payload per iteration, by source and destination address."""
     shares: Mapping[tuple[str, str], float]
@@ -237,7 +237,7 @@ class Sends(NamedTuple):
 def sent_between(iterations: Iterable[tuple[float, float]], begin: float, end: float) -> float:
     """Return how many iterations' worth of bytes were sent from ``begin`` to ``end``, such as 1.5.
 
-    An iteration is assumed to send at a constant rate from its begin to its end."""
+    An iteration is assumed to send at a constant rate from its start to its end."""
     return sum(max(0.0, min(end, at + took) - max(begin, at)) / took for at, took in iterations)
 
 

@@ -35,7 +35,7 @@ class Row:
     collective: str
     ranks: int
     iterations: Sequence[Sequence[float]]
-    """Begin of each iteration, in seconds after the run began, and its duration."""
+    """Start of each iteration, in seconds after the run began, and its duration."""
     wrong: int
     load: float
     """Load average of the machine at the end of the run."""

@@ -215,7 +215,7 @@ class Stage:
                 raise LabError(f"waited {STOP_S:g} s for {', '.join(late)} to end")
 
     def iterations_of(self, job_id: str) -> list[tuple[float, float, bool]]:
-        """Return the begin and the duration of each iteration, and whether its result was right."""
+        """Return the start and the duration of each iteration, and whether its result was right."""
         found = self.jobs[job_id].program.iterations()
         return [(round(i.start - self.began, 4), round(i.duration_s, 4), i.ok) for i in found]
 
