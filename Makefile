@@ -59,7 +59,8 @@ test-os-ken: libraries  ## Everything that speaks OpenFlow once more, on os-ken 
 	@SIGNALBOX_OPENFLOW=os_ken $(LABS) -m 'not long'
 
 test-real: libraries  ## What takes too long for `make test`: long tests, every fault, and runs that interrupt the demo and the lab at 20 instants (root)
-	@$(LABS) -m long
+	@$(LABS) -m 'long and not mirror'
+	@$(WITH_OVS) $(PY) -m pytest tests/lab -m mirror
 	@$(PY) -m pytest tests/unit tests/wire -m long -n auto --dist loadfile
 	@$(PY) -m benchmarks interrupts
 	@$(WITH_OVS) $(PY) -m benchmarks faults

@@ -26,7 +26,7 @@ from tests.support.dockerfile import Build, Image, Sources
 from tests.support.lab.needs import needs
 from tests.support.wire.certificates import Authority
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.long, pytest.mark.mirror, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).resolve().parents[2]
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ with contextlib.suppress(EOFError, ConnectionError):
 FETCH = "import urllib.request, sys; print(urllib.request.urlopen(sys.argv[1]).read().decode())"
 DEADLINE_S = 120.0
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.long, pytest.mark.mirror, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")
