@@ -67,6 +67,11 @@ def jobs(channel: grpc.Channel) -> Any:
     return pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
 
 
+@pytest.fixture
+def controller(channel: grpc.Channel) -> Any:
+    return pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
+
+
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
     return Secured.made(tmp_path_factory.mktemp("certificates"))

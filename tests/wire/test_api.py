@@ -17,7 +17,6 @@ from signalbox.errors import Conflict, InvalidInput, NotFound
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.mapping import seconds
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.waiting import DEADLINE_S, beside
 from tests.support.wire.api_calls import detail, reason, refused, ring, violations
 from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
@@ -185,6 +184,5 @@ def test_the_fabric_is_described_with_names_rates_and_hosts(client: Client) -> N
     ]
 
 
-def test_no_mode_is_an_invalid_argument(channel: grpc.Channel) -> None:
-    stub: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
-    assert set(violations(refused(stub.SetMode, pb.SetModeRequest()))) == {"mode"}
+def test_no_mode_is_an_invalid_argument(controller: Any) -> None:
+    assert set(violations(refused(controller.SetMode, pb.SetModeRequest()))) == {"mode"}

@@ -63,8 +63,7 @@ def test_every_wrong_field_is_named_in_details_and_message(jobs: Any) -> None:
     assert all(f"{path}: " in error.details() for path in found)
 
 
-def test_every_request_of_a_job_names_the_job(channel: grpc.Channel, jobs: Any) -> None:
-    controller: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
+def test_every_request_of_a_job_names_the_job(controller: Any, jobs: Any) -> None:
     for call, request, path in (
         (jobs.RegisterJob, pb.RegisterJobRequest(), "spec"),
         (jobs.GetJob, pb.GetJobRequest(), "job_id"),
@@ -231,9 +230,8 @@ def test_only_the_active_controller_answers_what_it_knows_about_jobs(api: Runnin
     assert MAY_BE_REPLACED in dict(call.trailing_metadata())
 
 
-def test_only_the_active_controller_acknowledges_what_an_operator_changes(api: Running, channel: grpc.Channel) -> None:
+def test_only_the_active_controller_acknowledges_what_an_operator_changes(api: Running, controller: Any) -> None:
     """Another controller may be active, and may have undone a change that is in force here, such as a drain."""
-    controller: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
     present = pb.SetModeRequest(mode=controller.SetMode(pb.SetModeRequest(mode=pb.MODE_ECMP), timeout=60).mode)
     api.control.board.is_active = lambda: False
     for method, request in (

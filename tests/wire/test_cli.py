@@ -213,9 +213,6 @@ def test_a_name_of_nothing_ends_a_command_with_5_and_is_shown_as_it_was_typed(si
         (("alarms", "unsilence", "foreign_rules", "spine9"), "no silence of foreign_rules exists for 'spine9'"),
         (("rules", "leaf9"), "there is no switch 'leaf9'"),
         (("rules", "leaf1", "--job", "x"), "there is no job 'x'"),
-        (("describe", "host", "10.9.9.9"), "there is no host '10.9.9.9'"),
-        (("get", "job", "x"), "there is no job 'x'"),
-        (("describe", "job", "x"), "there is no job 'x'"),
         *(
             (("jobs", verb, "x"), "there is no job 'x'; signalbox jobs list shows all jobs")
             for verb in ("show", "renew", "deregister", "watch")

@@ -230,19 +230,6 @@ def test_each_kind_of_job_is_registered_and_shown(signalbox: Signalbox, api: Run
         signalbox("jobs", "deregister", job.id)
 
 
-def test_every_problem_of_a_spec_is_a_line_on_stderr(signalbox: Signalbox, tmp_path: Path) -> None:
-    path = tmp_path / "job.json"
-    text = json.dumps({**SPEC, "endpoints": [H1, "nowhere"], "color": "blue"})
-    path.write_text(text)
-    at = [1 + text.index(part) for part in ('"nowhere"', '"color"')]
-    result = signalbox("jobs", "register", path)
-    assert (result.status, result.out) == (1, "")
-    assert [line.split(": ")[:3] for line in result.err.splitlines()] == [
-        ["error", f"{path}:1:{at[0]}", "endpoints[1]"],
-        ["error", f"{path}:1:{at[1]}", "color"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [("job.json", b"\x00\xff"), ("job.toml", b"a = " + b"[" * 100_000), ("job.json", b"a" * 10_000_000)],

@@ -29,7 +29,9 @@ class Silent(grpc.GenericRpcHandler):
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         self.calls.append(details.method)
-        return grpc.stream_stream_rpc_method_handler(self._answer, pb.WatchRequest.FromString, _bytes)
+        return grpc.stream_stream_rpc_method_handler(
+            self._answer, pb.WatchRequest.FromString, pb.WatchResponse.SerializeToString
+        )
 
     def _answer(self, requests: Iterator[pb.WatchRequest], context: Any) -> Iterator[pb.WatchResponse]:
         if self.error:
@@ -38,10 +40,6 @@ class Silent(grpc.GenericRpcHandler):
             next(requests)
             yield pb.WatchResponse(created=True)
         self.over.wait()
-
-
-def _bytes(message: pb.WatchResponse) -> bytes:
-    return message.SerializeToString()
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 
 from controller.api import events
-from controller.events import KEPT, LEFT_OUT
 from signalbox.client import Client
 from signalbox.errors import InvalidInput
 from signalbox.v1 import signalbox_pb2 as pb
@@ -48,18 +47,6 @@ def test_a_watch_goes_on_with_what_follows_and_after_a_token(api: Running, clien
     only = client.watch_events(after_s=1.0, kinds=["drain"])
     assert [event.what for event in next(only).events] == ["one"]
     only.close()
-
-
-def test_what_one_switch_repeats_takes_no_place_of_others_and_is_counted_in_the_list(
-    api: Running, client: Client
-) -> None:
-    happen(api, "before", kind=EventKind.ALARM)
-    happen(api, *("alarm", "alarm over") * KEPT, "alarm", kind=EventKind.ALARM)
-    before, *found = client.list_events(kinds=["alarm"])
-    left_out = sum(int(one.value) for event in found for one in event.details if one.name == LEFT_OUT)
-    assert (before.what, len(found) + left_out) == ("before", 2 * KEPT + 1)
-    assert (found[0].what, found[-1].what) == ("alarm", "alarm")
-    assert len(found) < KEPT
 
 
 @pytest.mark.parametrize(("request_", "problem"), [

@@ -23,13 +23,10 @@ FOREIGN = (H1, "10.0.3.1")
 RAILS = [{"endpoints": ["10.0.1.2", "10.0.3.2"]}]
 
 
-def hosts_of_blue(*prefixes: str) -> str:
-    return f'\n[[tenant]]\nname = "blue"\nhost_prefixes = {list(prefixes)}\n'
-
-
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Running]:
-    with running_api(tokens=tokens_file(tmp_path, hosts_of_blue("10.0.1.0/24", "10.0.2.1")), socket_role="none") as api:
+    hosts = '\n[[tenant]]\nname = "blue"\nhost_prefixes = ["10.0.1.0/24", "10.0.2.1"]\n'
+    with running_api(tokens=tokens_file(tmp_path, hosts), socket_role="none") as api:
         yield api
 
 

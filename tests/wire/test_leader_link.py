@@ -183,6 +183,11 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
+@pytest.fixture
+def leader(tmp_path: Path) -> Leader:
+    return Leader(f"unix:{tmp_path / 'members.sock'}")
+
+
 def member(name: str, api: str, formats: LinkFormats = LINK_FORMATS) -> Member:
     return Member(name, name, api, "1", 0.0, link=formats)
 
@@ -210,6 +215,15 @@ def start(
     return follower
 
 
+def held(stack: ExitStack, leader: Leader, follower: Follower, switch: Switch) -> FakeSwitch:
+    """Connect a switch to the follower that holds it, and return the connection."""
+    connection = stack.enter_context(closing(switch.connect(follower.port)))
+    follower.holding.set(A, 5)
+    switch.becomes(connection, MASTER)
+    leader.hears(SwitchConnected)
+    return connection
+
+
 def confirm(connection: FakeSwitch) -> None:
     barrier = connection.expect(BARRIER_REQUEST)
     connection.send(BARRIER_REPLY, b"", barrier.xid)
@@ -219,15 +233,10 @@ MODS = (RuleMod("add", MeterRule(1, 10, 10)),)
 
 
 def test_a_switch_that_its_holder_does_not_hear_is_out_of_its_reach_until_it_is_heard(
-    tmp_path: Path, stack: ExitStack
+    leader: Leader, stack: ExitStack
 ) -> None:
-    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     (b,) = started(stack, leader, "b")
-    switch = Switch(A)
-    at_b = stack.enter_context(closing(switch.connect(b.port)))
-    b.holding.set(A, 5)
-    switch.becomes(at_b, MASTER)
-    leader.hears(SwitchConnected)
+    at_b = held(stack, leader, b, Switch(A))
     other = Switch(B)
     other.generation = 4
     of_another = stack.enter_context(closing(other.connect(b.port)))
@@ -244,8 +253,7 @@ def test_a_switch_that_its_holder_does_not_hear_is_out_of_its_reach_until_it_is_
     until(lambda: leader.router.in_reach == {"b/b": again}, "the switch in reach again")
 
 
-def test_a_switch_is_controlled_through_a_follower_and_handed_over(tmp_path: Path, stack: ExitStack) -> None:
-    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+def test_a_switch_is_controlled_through_a_follower_and_handed_over(leader: Leader, stack: ExitStack) -> None:
     b, c = started(stack, leader, "b", "c")
     switch = Switch(A)
     at_b, at_c = (stack.enter_context(closing(switch.connect(follower.port))) for follower in (b, c))
@@ -275,16 +283,12 @@ def test_a_switch_is_controlled_through_a_follower_and_handed_over(tmp_path: Pat
 
 
 def test_a_switch_that_a_stranger_has_taken_is_claimed_anew_and_controlled_again(
-    tmp_path: Path, stack: ExitStack
+    leader: Leader, stack: ExitStack
 ) -> None:
     """The stranger is a controller outside the cluster. It claims the switch with the generation id of its holder."""
-    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     (b,) = started(stack, leader, "b")
     switch = Switch(A)
-    at_b = stack.enter_context(closing(switch.connect(b.port)))
-    b.holding.set(A, 5)
-    switch.becomes(at_b, MASTER)
-    leader.hears(SwitchConnected)
+    at_b = held(stack, leader, b, switch)
     at_b.send(EXPERIMENTER, struct.pack("!IIIB3xQ", ONF, ROLE_STATUS, SLAVE, 0, 5))
     until(lambda: leader.router.taken == {(A, "b/b")}, "the report that the switch was taken")
     leader.router.send([InstallStage(3, Stage("install", {A: MODS}))])
@@ -298,13 +302,9 @@ def test_a_switch_that_a_stranger_has_taken_is_claimed_anew_and_controlled_again
     leader.hears(StageDone(4, {A: SwitchResult()}))
 
 
-def test_a_link_that_was_broken_is_made_again_and_the_switches_never_left(tmp_path: Path, stack: ExitStack) -> None:
-    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+def test_a_link_that_was_broken_is_made_again_and_the_switches_never_left(leader: Leader, stack: ExitStack) -> None:
     (b,) = started(stack, leader, "b")
-    b.holding.set(A, 5)
-    connection = stack.enter_context(closing(Switch(A).connect(b.port)))
-    Switch(A).becomes(connection, MASTER)
-    leader.hears(SwitchConnected)
+    connection = held(stack, leader, b, Switch(A))
     b.members.lead("")
     assert leader.linked == 1, "a link stays while etcd is away"
     b.members.lead("b")
@@ -318,18 +318,13 @@ def test_a_link_that_was_broken_is_made_again_and_the_switches_never_left(tmp_pa
 
 
 def test_late_packets_of_an_earlier_link_do_not_take_switches_from_the_present_one(
-    tmp_path: Path, stack: ExitStack
+    leader: Leader, stack: ExitStack
 ) -> None:
     """A network may deliver the last packets of a link after its member has linked again."""
-    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     earlier = Recorded(leader, "b/b", lambda _: None, 1)
     earlier.begin()
     stack.enter_context(running_api(members=leader.port))
-    b = start(stack, leader, "b")
-    b.holding.set(A, 5)
-    connection = stack.enter_context(closing(Switch(A).connect(b.port)))
-    Switch(A).becomes(connection, MASTER)
-    leader.hears(SwitchConnected)
+    connection = held(stack, leader, start(stack, leader, "b"), Switch(A))
     earlier.received(packet([pack(Report(earlier._session, 0.0)), pack(SwitchConnected(A, "a", (), 5))]))
     leader.router.send([InstallStage(3, Stage("install", {A: MODS}))])
     confirm(connection)
@@ -340,15 +335,12 @@ def test_late_packets_of_an_earlier_link_do_not_take_switches_from_the_present_o
 
 
 def test_a_switch_that_was_handed_over_during_the_pause_of_a_stage_gets_no_additions(
-    tmp_path: Path, stack: ExitStack
+    leader: Leader, stack: ExitStack
 ) -> None:
-    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     b, c = started(stack, leader, "b", "c")
     switch = Switch(A)
-    at_b, at_c = (stack.enter_context(closing(switch.connect(follower.port))) for follower in (b, c))
-    b.holding.set(A, 5)
-    switch.becomes(at_b, MASTER)
-    leader.hears(SwitchConnected)
+    at_c = stack.enter_context(closing(switch.connect(c.port)))
+    at_b = held(stack, leader, b, switch)
     mods = (RuleMod("delete", MeterRule(1, 10, 10)), RuleMod("add", MeterRule(2, 10, 10)))
     leader.router.send([InstallStage(3, Stage("circuits", {A: mods}), pause_s=1.0)])
     at_b.expect(METER_MOD)
@@ -366,7 +358,7 @@ def test_a_switch_that_was_handed_over_during_the_pause_of_a_stage_gets_no_addit
 
 
 def test_a_call_that_grpc_never_ends_is_replaced(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stack: ExitStack
+    monkeypatch: pytest.MonkeyPatch, leader: Leader, stack: ExitStack
 ) -> None:
     """A member that was paused had a call that gRPC did not end, although it was cancelled."""
     relayed, calls = LeaderLink._relay, 0
@@ -384,13 +376,12 @@ def test_a_call_that_grpc_never_ends_is_replaced(
         return None
 
     monkeypatch.setattr(LeaderLink, "_relay", relay)
-    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     started(stack, leader, "b")
     assert calls == 2
 
 
 def test_a_link_that_does_not_end_delays_neither_the_link_to_a_new_leader_nor_a_takeover(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stack: ExitStack
+    monkeypatch: pytest.MonkeyPatch, leader: Leader, stack: ExitStack
 ) -> None:
     monkeypatch.setattr(leader_link, "LIVES_S", 3600.0)
     monkeypatch.setattr(servers, "STOP_S", 0.1)
@@ -405,7 +396,6 @@ def test_a_link_that_does_not_end_delays_neither_the_link_to_a_new_leader_nor_a_
     def to_former(_: bytes | None) -> None: ...
 
     monkeypatch.setattr(LeaderLink, "_relay", relay)
-    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     stack.enter_context(running_api(members=leader.port))
     stack.callback(ended.set)  # only after the follower's API has stopped
     follower = start(stack, leader, "b")
@@ -416,9 +406,8 @@ def test_a_link_that_does_not_end_delays_neither_the_link_to_a_new_leader_nor_a_
     until(lambda: leader.linked == 1, "the link to the new leader")
 
 
-def test_members_of_two_versions_link_if_they_have_a_format_in_common(tmp_path: Path, stack: ExitStack) -> None:
+def test_members_of_two_versions_link_if_they_have_a_format_in_common(leader: Leader, stack: ExitStack) -> None:
     oldest, newest = LINK_FORMATS
-    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     stack.enter_context(running_api(members=leader.port))
     lines = stack.enter_context(captured_logs())
     start(stack, leader, "far", formats=(newest + 1, newest + 2))
@@ -442,34 +431,36 @@ def test_a_southbound_that_hangs_ends_its_member(monkeypatch: pytest.MonkeyPatch
     assert "has sent nothing" in str(follower.failed[0])
 
 
-def test_members_show_certificates(tmp_path: Path, stack: ExitStack) -> None:
-    secured = Secured.made(tmp_path)
+def certificates_of(secured: Secured) -> Certificates:
     files = {"ca_certificates": secured.ours.certificate, **secured.settings}
-    certificates = Certificates("members", MembersConfig(**files).tls_files)
+    return Certificates("members", MembersConfig(**files).tls_files)
+
+
+def call_of(channel: grpc.Channel) -> Any:
+    return channel.stream_stream(f"/{SERVICE}/{METHOD}")
+
+
+def test_members_show_certificates(secured: Secured, stack: ExitStack) -> None:
+    certificates = certificates_of(secured)
     leader = Leader(f"127.0.0.1:{reserve_port()}", certificates)
     started(stack, leader, "b", certificates=certificates)
 
 
-def test_callers_without_the_name_of_a_member_get_no_link(tmp_path: Path, stack: ExitStack) -> None:
-    secured = Secured.made(tmp_path)
-    files = {"ca_certificates": secured.ours.certificate, **secured.settings}
-    leader = Leader(f"127.0.0.1:{reserve_port()}", Certificates("members", MembersConfig(**files).tls_files))
+def test_callers_without_the_name_of_a_member_get_no_link(secured: Secured, stack: ExitStack) -> None:
+    leader = Leader(f"127.0.0.1:{reserve_port()}", certificates_of(secured))
     stack.enter_context(running_api(members=leader.port))
-    stranger = secured.ours.sign("stranger")
-    with channel(leader.port.address, secured, stranger) as open_channel:
-        call: Any = open_channel.stream_stream(f"/{SERVICE}/{METHOD}")
+    with channel(leader.port.address, secured, secured.ours.sign("stranger")) as open_channel:
+        call = call_of(open_channel)
         with pytest.raises(grpc.RpcError, match="only members may call here"):
             next(call(iter([b""])))
     assert leader.linked == 0
 
 
-def test_a_member_cannot_have_the_link_of_another_one(tmp_path: Path, stack: ExitStack) -> None:
-    secured = Secured.made(tmp_path)
-    files = {"ca_certificates": secured.ours.certificate, **secured.settings}
-    leader = Leader(f"127.0.0.1:{reserve_port()}", Certificates("members", MembersConfig(**files).tls_files), "b", "c")
+def test_a_member_cannot_have_the_link_of_another_one(secured: Secured, stack: ExitStack) -> None:
+    leader = Leader(f"127.0.0.1:{reserve_port()}", certificates_of(secured), "b", "c")
     stack.enter_context(running_api(members=leader.port))
     with channel(leader.port.address, secured, secured.ours.sign("b")) as open_channel:
-        call: Any = open_channel.stream_stream(f"/{SERVICE}/{METHOD}")
+        call = call_of(open_channel)
         with pytest.raises(grpc.RpcError, match="the link of member 'c' needs a certificate with this name"):
             next(call(iter([b""]), metadata=((MEMBER, "c/c"),)))
         answers = call(iter([b""]), metadata=((MEMBER, "b/b"),))
@@ -477,11 +468,11 @@ def test_a_member_cannot_have_the_link_of_another_one(tmp_path: Path, stack: Exi
         answers.cancel()
 
 
-def test_a_packet_that_is_none_ends_the_link(tmp_path: Path, stack: ExitStack) -> None:
-    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+def test_a_packet_that_is_none_ends_the_link(leader: Leader, stack: ExitStack) -> None:
     stack.enter_context(running_api(members=leader.port))
-    with grpc.insecure_channel(leader.port.address) as open_channel:
-        call: Any = open_channel.stream_stream(f"/{SERVICE}/{METHOD}")
-        with pytest.raises(grpc.RpcError, match="cannot be read"):
-            list(call(iter([b"?"])))
+    with (
+        grpc.insecure_channel(leader.port.address) as open_channel,
+        pytest.raises(grpc.RpcError, match="cannot be read"),
+    ):
+        list(call_of(open_channel)(iter([b"?"])))
     until(lambda: leader.linked == 0)

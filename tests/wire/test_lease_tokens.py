@@ -43,12 +43,6 @@ CALLS: dict[str, Call] = {
 
 
 @pytest.fixture
-def owner(api: Running) -> Iterator[Client]:
-    with Client(api.addresses[0]) as client:
-        yield client
-
-
-@pytest.fixture
 def stranger(api: Running) -> Iterator[Client]:
     with Client(api.addresses[0]) as client:
         yield client
@@ -56,12 +50,12 @@ def stranger(api: Running) -> Iterator[Client]:
 
 @pytest.mark.parametrize("saved", [True, False])
 @pytest.mark.parametrize("name", ["register", "update"])
-def test_who_is_overtaken_learns_it_once_that_is_certain(api: Running, owner: Client, name: str, saved: bool) -> None:
+def test_who_is_overtaken_learns_it_once_that_is_certain(api: Running, client: Client, name: str, saved: bool) -> None:
     """The call has succeeded, and another registration takes the job over before the answer is sent.
 
     The take-over is on disk a moment later, or cannot be saved."""
     registry = api.control.registry
-    registered = owner.register_job(spec(), request_id="first")
+    registered = client.register_job(spec(), request_id="first")
     carry_out = getattr(registry, name)
 
     def overtaken(*args: Any) -> Any:
@@ -75,13 +69,13 @@ def test_who_is_overtaken_learns_it_once_that_is_certain(api: Running, owner: Cl
     before: list[Known] = []
     setattr(registry, name, overtaken)
     calls: dict[str, Callable[[], str]] = {
-        "register": lambda: owner.register_job(spec(), request_id="second", lease_token="", take_over=True).job.uid,
-        "update": lambda: owner.update_job(spec(lease_s=20.0)).uid,
+        "register": lambda: client.register_job(spec(), request_id="second", lease_token="", take_over=True).job.uid,
+        "update": lambda: client.update_job(spec(lease_s=20.0)).uid,
     }
     call = beside(calls[name])
     until(lambda: before or call.done())
     ((job, reports),) = before
-    owner.get_status()  # answered after everything that was ready before
+    client.get_status()  # answered after everything that was ready before
     assert not call.done(), "answered before it is certain"
     assert job
     end = registry.ends.of(job.id, job.uid)
@@ -97,41 +91,41 @@ def test_who_is_overtaken_learns_it_once_that_is_certain(api: Running, owner: Cl
         assert (job.uid == registered.job.uid) == (name == "update")
 
 
-def test_force_ends_the_registration_that_is_meant_or_none(owner: Client, stranger: Client) -> None:
-    first = owner.register_job(spec()).job.uid
+def test_force_ends_the_registration_that_is_meant_or_none(client: Client, stranger: Client) -> None:
+    first = client.register_job(spec()).job.uid
     for _ in range(2):
         stranger.deregister_job("job", force=True, uid=first)
-    second = owner.register_job(spec()).job.uid
+    second = client.register_job(spec()).job.uid
     stranger.deregister_job("job", force=True, uid=first)  # repeated late, when it must have no effect
-    assert owner.get_job("job").uid == second
-    owner.register_job(spec(max_subflows=2), take_over=True)
+    assert client.get_job("job").uid == second
+    client.register_job(spec(max_subflows=2), take_over=True)
     with pytest.raises(NotFound, match="taken over"):
         stranger.deregister_job("job", force=True, uid=second)
-    assert owner.renew_lease("job") == 30.0
+    assert client.renew_lease("job") == 30.0
 
 
-def test_tokens_are_in_no_error_and_not_printed(owner: Client, stranger: Client) -> None:
-    registered = owner.register_job(spec())
+def test_tokens_are_in_no_error_and_not_printed(client: Client, stranger: Client) -> None:
+    registered = client.register_job(spec())
     assert registered.lease_token not in repr(registered)
     stranger.register_job(spec(), take_over=True)
     errors = []
     for call in CALLS.values():
         with pytest.raises(SignalboxError) as error:
-            call(owner, None)
+            call(client, None)
         errors.append(repr(error.value))
     assert not any(registered.lease_token.partition(".")[2] in error for error in errors)
 
 
-def test_a_request_id_has_a_limit(owner: Client) -> None:
+def test_a_request_id_has_a_limit(client: Client) -> None:
     with pytest.raises(InvalidInput, match=r"request_id: at most 128 characters are allowed \(given: 129\)"):
-        owner.register_job(spec(), request_id="x" * 129)
+        client.register_job(spec(), request_id="x" * 129)
 
 
-def test_the_client_gives_each_registration_a_request_id_of_its_own(owner: Client) -> None:
-    first = owner.register_job(spec())
-    owner.deregister_job("job")
-    second = owner.register_job(spec())
-    taken_over = owner.register_job(spec(max_subflows=2), take_over=True)
+def test_the_client_gives_each_registration_a_request_id_of_its_own(client: Client) -> None:
+    first = client.register_job(spec())
+    client.deregister_job("job")
+    second = client.register_job(spec())
+    taken_over = client.register_job(spec(max_subflows=2), take_over=True)
     assert len({each.job.uid for each in (first, second, taken_over)}) == 3
 
 

@@ -9,14 +9,11 @@ import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.rpc import error_details_pb2
 
-from controller.api import convert
-from controller.jobs.messages import UpdateJob
 from signalbox.client import Client
 from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
 from signalbox.jobs.spec import JobSpec
 from signalbox.mapping import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.captured_logs import captured_logs
 from tests.support.waiting import in_parallel
 from tests.support.wire.api_calls import detail, refused, ring, violations
@@ -150,27 +147,25 @@ def both_ways(there: int = 1, back: int = 1) -> JobSpec:
     return JobSpec.parse({"job_id": "both", "endpoints": [H1, H2], "transfers": transfers, "lease_s": 30})
 
 
-def test_a_stale_revision_is_aborted_and_says_what_it_is_now(api: Running, client: Client) -> None:
+def test_a_stale_revision_is_aborted_and_says_what_it_is_now(client: Client, jobs: Any) -> None:
     token = client.register_job(ring()).lease_token
     client.update_job(ring(size=2000))
     entry = pb.UpdateJobRequest(spec=spec_message(ring(size=3000)), lease_token=token, revision=1)
     masked = pb.UpdateJobRequest(update_mask=FieldMask(paths=["collectives"]))
     masked.MergeFrom(entry)
-    with grpc.insecure_channel(api.addresses[0]) as channel:
-        jobs = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
-        for call, request, place in (
-            (jobs.UpdateJob, entry, {}),
-            (jobs.UpdateJob, masked, {}),
-            (jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=[entry]), {"field": "jobs[0]"}),
-        ):
-            error = refused(call, request)
-            info = detail(error, error_details_pb2.ErrorInfo)
-            assert (error.code(), info.reason) == (grpc.StatusCode.ABORTED, "CONCURRENT_UPDATE")
-            assert dict(info.metadata) == {"jobId": "ring", "revision": "2", **place}
-            assert client.get_job("ring").spec.collectives[0].bytes_per_iteration == 2000
-        entry.revision = 2
-        assert jobs.UpdateJob(entry, timeout=60).job.revision == 3
-        assert jobs.UpdateJob(entry, timeout=60).job.revision == 3, "a repetition is no error"
+    for call, request, place in (
+        (jobs.UpdateJob, entry, {}),
+        (jobs.UpdateJob, masked, {}),
+        (jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=[entry]), {"field": "jobs[0]"}),
+    ):
+        error = refused(call, request)
+        info = detail(error, error_details_pb2.ErrorInfo)
+        assert (error.code(), info.reason) == (grpc.StatusCode.ABORTED, "CONCURRENT_UPDATE")
+        assert dict(info.metadata) == {"jobId": "ring", "revision": "2", **place}
+        assert client.get_job("ring").spec.collectives[0].bytes_per_iteration == 2000
+    entry.revision = 2
+    assert jobs.UpdateJob(entry, timeout=60).job.revision == 3
+    assert jobs.UpdateJob(entry, timeout=60).job.revision == 3, "a repetition is no error"
 
 
 def test_two_clients_that_read_change_and_write_lose_nothing(api: Running, client: Client) -> None:
@@ -190,23 +185,3 @@ def test_two_clients_that_read_change_and_write_lose_nothing(api: Running, clien
     job = client.get_job("both")
     assert [transfer.bytes_per_iteration for transfer in job.spec.transfers] == [1 + ROUNDS, 1 + ROUNDS]
     assert job.revision == 1 + 2 * ROUNDS
-
-
-def test_an_overtaken_update_of_some_fields_is_repeated(
-    api: Running, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another client changes the job between the read and the update, three times."""
-    uid = client.register_job(ring()).job.uid
-    updated_spec, sizes = convert.updated_spec, [9, 10, 11]
-
-    def late(request: pb.UpdateJobRequest, current: JobSpec) -> JobSpec:
-        merged = updated_spec(request, current)
-        if sizes:
-            api.control.registry.update([UpdateJob(ring(size=sizes.pop(0)), owner=uid)])
-            api.control.publish()
-        return merged
-
-    monkeypatch.setattr(convert, "updated_spec", late)
-    client.update_job(ring(lease_s=77), fields=["lease_s"])
-    job = client.get_job("ring")
-    assert (job.spec.lease.seconds, job.spec.collectives[0].bytes_per_iteration, job.revision) == (77, 11, 5)

@@ -38,11 +38,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def publish(api: Running, change: Callable[[Status], Status]) -> None:
     done = threading.Event()
-
-    def change_it() -> None:
-        api.control.status = change(api.control.status)
-
-    api.control.put(change_it)
+    api.control.put(lambda: setattr(api.control, "status", change(api.control.status)))
     api.control.put(done.set)
     assert done.wait(60)
 
@@ -320,22 +316,20 @@ def test_no_one_listens_when_all_watchers_have_gone(api: Running, client: Client
     waiting.until(lambda: not api.control.board._listeners)
 
 
-def test_a_reader_that_never_reads_delays_no_other_and_may_leave(api: Running, client: Client) -> None:
+def test_a_reader_that_never_reads_delays_no_other_and_may_leave(api: Running, client: Client, controller: Any) -> None:
     publish(api, cables(1000))
-    with grpc.insecure_channel(api.addresses[0]) as channel:
-        stub: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
-        silent = [stub.WatchFabric(pb.WatchFabricRequest()) for _ in range(5)]
-        watch = client.watch_fabric()
-        until(watch, lambda message: message.resume_token)
-        for number in range(1, 9):
-            publish(api, cables(1000, rate_bps=number * 1e6))
-            message = until(watch, lambda message: message.resume_token)
-        first: LinkId = min(api.control.status.fabric.links)
-        assert message.links
-        assert api.control.status.links[first].rate_bps == 8e6 + 1
-        watch.close()
-        for stream in silent:
-            stream.cancel()
+    silent = [controller.WatchFabric(pb.WatchFabricRequest()) for _ in range(5)]
+    watch = client.watch_fabric()
+    until(watch, lambda message: message.resume_token)
+    for number in range(1, 9):
+        publish(api, cables(1000, rate_bps=number * 1e6))
+        message = until(watch, lambda message: message.resume_token)
+    first: LinkId = min(api.control.status.fabric.links)
+    assert message.links
+    assert api.control.status.links[first].rate_bps == 8e6 + 1
+    watch.close()
+    for stream in silent:
+        stream.cancel()
     waiting.until(lambda: not api.control.board._listeners)
 
 
