@@ -110,7 +110,8 @@ def test_it_is_installed_started_upgraded_and_leaves_nothing(machine: Booted, re
     wait_for(lambda: "switches            1," in machine.run("signalbox", "status"), "the switch", DEADLINE_S, 0.5)
 
     machine.run("systemctl", "reload", "signalbox")
-    wait_for(lambda: "event=reloaded" in journal(machine, "signalbox"), "the reload", DEADLINE_S, 0.5)
+    log = ("journalctl", "--no-pager", "--unit", "signalbox")
+    wait_for(lambda: "event=reloaded" in machine.run(*log), "the reload", DEADLINE_S, 0.5)
     machine.run("systemctl", "enable", "--now", "signalbox-web")
     page = ("python3", "-c", FETCH, "http://127.0.0.1:8080/healthz")
     wait_for(
@@ -158,7 +159,3 @@ def keeps_configuration_and_jobs(machine: Booted) -> None:
     assert not {*processes} & {process for _, _, process in after}
     assert "language" in machine.run("signalbox", "jobs", "list")
     assert machine.run("tail", "-n", "1", CONFIG) == "# ours\n"
-
-
-def journal(machine: Booted, unit: str) -> str:
-    return machine.run("journalctl", "--no-pager", "--unit", unit)

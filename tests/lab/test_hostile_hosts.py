@@ -57,9 +57,6 @@ class Attack:
         out = self.lab.popen(name, argv, stdout=subprocess.PIPE, text=True).communicate()[0]
         return str(json.loads(out)[0]["lladdr"])
 
-    def forget_neighbours(self, name: str) -> None:
-        assert self.lab.popen(name, ["ip", "neigh", "flush", "all"]).wait() == 0
-
     def _tool(self, name: str, command: str, *arguments: object) -> subprocess.Popen[str]:
         interface = self.lab.topo.interface(name, 0)
         argv = [sys.executable, str(TOOL), command, interface, *map(str, arguments)]
@@ -172,7 +169,7 @@ def test_a_host_that_sends_ten_thousand_arp_a_second_hurts_only_itself(attack: A
     with attack.nothing_changes() as snoop:
         tool = attack.start_sending(ATTACKER, *flood, rate=FLOOD_PPS, seconds=FLOOD_S)
         for source, target in (("h1_1", VICTIM), (VICTIM, "h1_1"), (OTHER, "h1_1")):
-            attack.forget_neighbours(source)
+            assert attack.lab.popen(source, ["ip", "neigh", "flush", "all"]).wait() == 0
             assert_pings(attack.lab, source, target, count=3)
         sent = int(tool.communicate()[0].split()[0])
         assert snoop.count("OFPT_PACKET_IN") < sent / 10
