@@ -87,7 +87,7 @@ def full() -> SavedState:
 
 def offer() -> JobSpec:
     """Return an offer of two parallelizations, one of which computes in phase 2 and outside of all phases."""
-    first, second = (name_free(spec(name)) for name in ("b", "c"))
+    first, second = ({"groups": one.groups, "collectives": one.collectives} for one in map(spec, "bc"))
     compute = [{"seconds": 0.1}, {"seconds": 0.2, "phase": 2}]
     ways = [{"name": "one", **first, "compute": compute}, {"name": "two", **second}]
     return JobSpec.parse({"job_id": "offer", "endpoints": ["10.2.0.1", "10.2.0.2"], "parallelizations": ways})
@@ -96,10 +96,6 @@ def offer() -> JobSpec:
 def arrangement() -> Arrangement:
     a, b = PortRef(Dpid(1), PortNo(2)), PortRef(Dpid(2**63), PortNo(3))
     return JobWiring("two", offer().of_parallelization("two"), ((a, b), (b, a)), 0.25, 0.2, 0.5).arrangement
-
-
-def name_free(one: JobSpec) -> dict[str, object]:
-    return {"groups": one.groups, "collectives": one.collectives}
 
 
 def parts() -> list[Part]:

@@ -43,14 +43,11 @@ def sleeps(node: ast.AST, waits: bool = False) -> bool:
             return not (isinstance(seconds, ast.Constant) and (not seconds.value or seconds.value in FOR_EVER_S))
         case ast.JoinedStr(values=values):
             text = "".join(str(value.value) if isinstance(value, ast.Constant) else "x" for value in values)
-            return text_sleeps(text) or any(sleeps(value, waits) for value in values if not is_text(value))
+            parts = (value for value in values if not isinstance(value, ast.Constant))
+            return text_sleeps(text) or any(sleeps(part, waits) for part in parts)
         case ast.Constant(value=str(text)):
             return text_sleeps(text)
     return any(sleeps(child, waits) for child in ast.iter_child_nodes(node))
-
-
-def is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant)
 
 
 def text_sleeps(text: str) -> bool:

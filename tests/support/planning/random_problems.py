@@ -1,5 +1,7 @@
 """Random problems on fabrics small enough to try every routing."""
 
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -9,6 +11,14 @@ from controller.planning.problem import Flow, Problem, Route, whole
 from tests.support.planning.fabrics import fabric_of, flow, leaf_spine, problem_of
 
 MAX_ROUTINGS = 800
+
+
+def tight(seed: int, demands: Sequence[float | Sequence[tuple[int, float]]]) -> Problem:
+    """Return a problem of six flows of these demands on three leaves and spines, one cable of which is cut."""
+    rng = random.Random(seed)
+    ends = [((leaf, host), (leaf % 3 + 1, host)) for leaf in (1, 2, 3) for host in (1, 2)]
+    flows = [flow(rng.choice("ab"), src, dst, rng.choice(demands)) for src, dst in ends]
+    return problem_of(leaf_spine(3, 3, 3.0, without=[(rng.randint(1, 3), 1)]), flows, nic_bps=3.0)
 
 
 @st.composite

@@ -86,10 +86,6 @@ def group(dpid: Dpid, destination: Dpid, ports: Iterable[PortNo]) -> GroupRule:
     return ecmp_group(ecmp_group_id(destination), tuple(LinkId(dpid, port) for port in ports), 1)
 
 
-def first_cut(plan: Blueprint) -> Cut:
-    return next(plan.draw_cuts(seed=3))
-
-
 # ---- rules of correct switches, and cuts
 
 
@@ -128,7 +124,7 @@ def pinned(wire: Wire, cut: Cut) -> tuple[Dpid, FlowRule, GroupRule]:
 def test_a_repair_ends_when_no_group_leads_to_the_cut_any_more() -> None:
     wire = routed(blueprint())
     plan, observed = wire.plan, wire.observed
-    cut = first_cut(plan)
+    cut = next(plan.draw_cuts(seed=3))
     leaf, pin, path = pinned(wire, cut)
     assert observed.pins() == 1
     dead = Dead.of(observed, lost_hops(cut.before, cut.after), plan.switch_of_address)

@@ -74,10 +74,17 @@ def carried(sockets: OwnSockets, there: int, back: int) -> bool:
     return all(0 <= more <= EDGE for more in counted)
 
 
-def test_bytes_of_both_directions_are_counted_at_both_ends(loopback: Loopback) -> None:
+def exchanged(loopback: Loopback) -> tuple[OwnSockets, socket.socket, socket.socket]:
+    """Return sockets that have counted ``BYTES`` bytes of a connection, and both ends of the connection."""
     sockets = OwnSockets(ours)
     near, far = loopback.connect()
     send(near, far, BYTES)
+    until(lambda: carried(sockets, BYTES, 0))
+    return sockets, near, far
+
+
+def test_bytes_of_both_directions_are_counted_at_both_ends(loopback: Loopback) -> None:
+    sockets, near, far = exchanged(loopback)
     send(far, near, 1000)
     until(lambda: carried(sockets, BYTES, 1000))
     send(near, far, 5)
@@ -91,10 +98,7 @@ def test_bytes_of_both_directions_are_counted_at_both_ends(loopback: Loopback) -
 
 
 def test_bytes_of_a_closed_connection_are_kept_and_it_is_open_no_more(loopback: Loopback) -> None:
-    sockets = OwnSockets(ours)
-    near, far = loopback.connect()
-    send(near, far, BYTES)
-    until(lambda: carried(sockets, BYTES, 0))
+    sockets, near, far = exchanged(loopback)
     near.close()
     far.close()
     before = polled(sockets)[HERE, THERE].sent
@@ -107,10 +111,7 @@ def test_bytes_of_a_closed_connection_are_kept_and_it_is_open_no_more(loopback: 
 
 
 def test_a_connection_that_was_reset_is_counted_once(loopback: Loopback) -> None:
-    sockets = OwnSockets(ours)
-    near, far = loopback.connect()
-    send(near, far, BYTES)
-    until(lambda: carried(sockets, BYTES, 0))
+    sockets, near, far = exchanged(loopback)
     far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     far.close()
     for _ in range(3):
@@ -168,10 +169,7 @@ def test_ipv6_is_left_out() -> None:
 
 
 def test_a_kernel_that_does_not_tell_is_an_error(monkeypatch: pytest.MonkeyPatch, loopback: Loopback) -> None:
-    sockets = OwnSockets(ours)
-    near, far = loopback.connect()
-    send(near, far, BYTES)
-    until(lambda: carried(sockets, BYTES, 0))
+    sockets, *_ = exchanged(loopback)
     monkeypatch.setattr("signalbox.socket_bytes.SOCK_DIAG_BY_FAMILY", 21)
     with pytest.raises(OSError, match="sock_diag") as error:
         sockets.poll()

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from controller.circuits.job_wiring import JobWiring
 from controller.jobs.messages import (
     RegisterJob,
     ReportConnections,
@@ -123,13 +122,10 @@ def test_jobs_with_circuits_exchange_servers() -> None:
     assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
     assert reach(fabric, [1, 2, 3])
     assert reach(fabric, [4, 5, 6, 7])
-    servers = {job_id: wired_servers(wired(job)) for job_id, job in fabric.status.jobs.items()}
+    circuits = {job_id: wired(job).circuits for job_id, job in fabric.status.jobs.items()}
+    servers = {job_id: {at.dpid for ends in found for at in ends} for job_id, found in circuits.items()}
     assert servers == {"one": {4, 5, 6, 7}, "two": {1, 2, 3}}
     assert not fabric.status.alarms
-
-
-def wired_servers(wiring: JobWiring) -> set[int]:
-    return {at.dpid for circuit in wiring.circuits for at in circuit}
 
 
 # ---- connections

@@ -322,11 +322,17 @@ def test_what_an_observed_job_was_found_to_send_is_its_own_after_a_restart() -> 
     assert cluster.of_job.pairs == RIGHT.keys()
 
 
-def test_what_an_observed_job_was_found_to_send_is_anybodys_when_it_has_left() -> None:
+def observed_and_opposite() -> Cluster:
+    """Return a cluster whose observed job was learnt before the opposite direction was announced."""
     cluster = Cluster(spec(FOUR, []))
     cluster.train(20, RIGHT)
     cluster.begin(OPPOSITE)
     agreed(cluster, 20)
+    return cluster
+
+
+def test_what_an_observed_job_was_found_to_send_is_anybodys_when_it_has_left() -> None:
+    cluster = observed_and_opposite()
     cluster.end("job")
     cluster.job = OTHER
     cluster.train(10, REVERSED)
@@ -335,10 +341,7 @@ def test_what_an_observed_job_was_found_to_send_is_anybodys_when_it_has_left() -
 
 
 def test_an_observed_job_finds_the_opposite_direction_when_the_job_that_announced_it_has_left() -> None:
-    cluster = Cluster(spec(FOUR, []))
-    cluster.train(20, RIGHT)
-    cluster.begin(OPPOSITE)
-    agreed(cluster, 20)
+    cluster = observed_and_opposite()
     cluster.end("other")
     for _ in range(5):
         assert cluster.train(INTERVAL_S, RIGHT).pairs == RIGHT.keys()
@@ -358,10 +361,7 @@ def test_pairs_that_an_observed_job_sends_on_are_another_jobs_as_long_as_that_an
 
 
 def test_an_update_to_the_opposite_direction_is_counted_for_the_job_that_announced_it() -> None:
-    cluster = Cluster(spec(FOUR, []))
-    cluster.train(20, RIGHT)
-    cluster.begin(OPPOSITE)
-    agreed(cluster, 20)
+    cluster = observed_and_opposite()
     cluster.job = OTHER
     cluster.update(collectives=collective("broadcast"))
     cluster.update(collectives=collective())

@@ -142,7 +142,8 @@ def command_problems(line: str) -> Iterator[str]:
         if word.endswith("/signalbox") or (word == "signalbox" and at == 0):
             yield from signalbox_problems(line, after)
         elif word == "make" and at == 0:
-            yield from (f"{line}: no target {target}" for target in make_words(after) - names.make_targets())
+            targets = {word for word in up_to_shell(after) if "=" not in word}
+            yield from (f"{line}: no target {target}" for target in targets - names.make_targets())
         elif word == "-m" and at and "python" in words[at - 1]:
             yield from module_problems(line, after)
         elif word.startswith("scripts/") and not (ROOT / word).exists():
@@ -155,10 +156,6 @@ def balanced(line: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def make_words(after: list[str]) -> set[str]:
-    return {word for word in up_to_shell(after) if "=" not in word}
 
 
 def signalbox_problems(line: str, after: list[str]) -> Iterator[str]:

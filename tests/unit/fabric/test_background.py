@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -147,11 +147,8 @@ class Run:
     def background(self) -> Mapping[LinkId, float]:
         return background(self.load.measured, self.uncounted(), HOSTS)
 
-    def most_sent_bps(self, ips: Iterable[str]) -> float:
-        return sum(max(self.sent[ip], default=0.0) for ip in ips)
-
     def takes_off_no_more_than_was_sent(self) -> None:
-        found, most = self.background(), self.most_sent_bps((A, B, X))
+        found, most = self.background(), sum(max(self.sent[ip], default=0.0) for ip in (A, B, X))
         for link, bps in background_of(self.load).items():
             rest = bps - most - 1
             assert found.get(link, 0.0) >= (rest if rest > NOISE * RATE else 0.0)
@@ -221,9 +218,9 @@ def test_own_bytes_are_no_background_though(shares: list[tuple[float, float, flo
 
 @pytest.mark.parametrize("missing_s", [0.0, 0.2, LAG_S])
 def test_a_new_flow_is_no_background_while_counters_of_its_hosts_other_flows_catch_up(missing_s: float) -> None:
-    """Late counters of the known flow add its earlier bytes in the first interval of the new flow.
+    """The host's known flow ends as the new one begins, and its late counters count its last bytes only then.
 
-    The traffic of the host beyond counted flows then seems smaller than it is."""
+    In this interval the host seems to send less beyond its counted flows than the new flow sends."""
     known, new = Counted(A, X), Counted(A, Y)
     paths = {known: on_path(known, 0), new: on_path(new, 1)}
     load = LinkLoad(WINDOW_S, NOISE)

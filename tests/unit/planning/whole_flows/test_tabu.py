@@ -1,9 +1,6 @@
-"""Tabu search makes the slowdowns of whole flows smaller."""
-
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +17,7 @@ from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Rout
 from controller.planning.whole_flows.tabu import TabuSearch, improved
 from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, problem_of, two_leaves
 from tests.support.planning.plans import vector
-from tests.support.planning.random_problems import packings, problems
+from tests.support.planning.random_problems import packings, problems, tight
 
 LIMITS = PlanLimits(time_limit_s=1, deterministic=True)
 quick = settings(max_examples=40)
@@ -105,20 +102,10 @@ def test_phases_that_do_not_overlap_share_a_link() -> None:
 
 
 def test_the_optimum_of_small_problems_is_found() -> None:
-    for problem in (tight(seed) for seed in range(20)):
+    for problem in (tight(seed, [((0, 1.0), (1, 3.0)), ((0, 3.0),)]) for seed in range(20)):
         best, _ = brute_force(problem)
         start = greedy.assign(problem, keep_current=False)
         assert not better(best, vector(problem, searched(problem, start) or start))
-
-
-def tight(seed: int) -> Problem:
-    rng = random.Random(seed)
-    flows = [
-        flow(rng.choice("ab"), (leaf, h), (leaf % 3 + 1, h), rng.choice([((0, 1.0), (1, 3.0)), ((0, 3.0),)]))
-        for leaf in (1, 2, 3)
-        for h in (1, 2)
-    ]
-    return problem_of(leaf_spine(3, 3, 3.0, without=[(rng.randint(1, 3), 1)]), flows, nic_bps=3.0)
 
 
 def test_without_time_nothing_changes() -> None:
