@@ -18,12 +18,13 @@ import re
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 from typer.core import TyperGroup
-from typer.main import get_group
+from typer.main import get_command, get_group
 
 from signalbox.commands import (
     alarms,
@@ -204,11 +205,17 @@ for name, group in (("jobs", jobs), ("watch", watch), ("alarms", alarms), ("get"
     app.add_typer(group.commands, name=name)
 
 
+@cache
+def command_tree() -> Any:
+    """Return all commands. Building them takes as long as a short command, and a process may run many."""
+    return get_command(app)
+
+
 def main() -> None:
     """Run the ``signalbox`` command. After an error, print it to stderr and exit with the status of its kind."""
     try:
         with for_bash(os.environ):
-            app(prog_name="signalbox")
+            command_tree()(prog_name="signalbox")
     except InvalidInput as error:
         _fail(*map(str, error.problems), status=exit_status(error))
     except SignalboxError as error:

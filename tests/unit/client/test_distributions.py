@@ -2,18 +2,17 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import EntryPoints
 from pathlib import Path
 
 import pytest
 
-from signalbox.cli import PANELS
+from signalbox.cli import PANELS, command_tree, main
 from signalbox.credentials import NO_CREDENTIALS, Credentials
 from signalbox.distributions import CLIENT, CONTROLLER, OFFLINE, installed
-from tests.support.command_line import Signalbox, signalbox
+from tests.support.command_line import Signalbox, runs
 from tests.support.repository_names import commands, options_of
-
-__all__ = ("signalbox",)
 
 ADDS = """
 def add_to(app):
@@ -25,6 +24,18 @@ def add_to(app):
     def another_status():
         print("not the client's")
 """
+
+
+@pytest.fixture
+def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Signalbox]:
+    """Yield a function that looks for commands anew at each call, as each process does."""
+
+    def anew() -> None:
+        command_tree.cache_clear()
+        main()
+
+    yield runs("signalbox", anew, capsys, monkeypatch)
+    command_tree.cache_clear()
 
 
 @pytest.fixture
