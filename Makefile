@@ -45,10 +45,9 @@ bench: setup  ## Time planning (WORKLOADS=DIR for published ones too) and a smal
 test: libraries  ## Everything that CI checks but the site: lint, types, import rules, generated code, all tests but long ones (root)
 	@$(MAKE) --no-print-directory --jobs 5 --output-sync test-lab test-wire test-unit lint proto-check
 
-# One worker runs all wire tests of a file, so that they share the processes that they start.
-test-wire: DIST = --dist loadfile
+# One worker runs all tests of a file, so that they share the processes that they start and what they build.
 test-unit test-wire: test-%:
-	@$(PY) -m pytest tests/$* -m 'not long' -n auto $(DIST)
+	@$(PY) -m pytest tests/$* -m 'not long' -n auto --dist loadfile
 
 # Labs wait most of the time, and wire tests often do: they run beside each other and beside what computes.
 test-lab:
