@@ -16,6 +16,8 @@ def main() -> None:
             # imported. A program under ``run`` may use gRPC too; there the variable is not set, and its log lines
             # appear.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+            # pydantic would look for plugins in the metadata of every installed distribution.
+            os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
             from signalbox.cli import main as signalbox
 
         gc.freeze()

@@ -9,6 +9,8 @@ file in the directory. Every rank reads the file before each iteration. ``Shares
 assigned to connections.
 """
 
+from __future__ import annotations
+
 import errno
 import json
 import os
@@ -17,9 +19,12 @@ import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from signalbox.jobs.reports import Connected
-from signalbox.jobs.subflows import PortClass
+
+if TYPE_CHECKING:  # processes that only send need no specs, whose import takes 0.1 s
+    from signalbox.jobs.subflows import PortClass
 
 POLL_S = 0.02
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -137,7 +142,7 @@ def weights_of(subflows: Iterable[SubflowPorts], source_ports: Sequence[int]) ->
     The first connection gets the whole weight when no class contains a port."""
     weights = [0] * len(source_ports)
     for share, value, mask in subflows:
-        holder = next((i for i, port in enumerate(source_ports) if PortClass(value, mask).holds(port)), None)
+        holder = next((i for i, port in enumerate(source_ports) if port & mask == value), None)
         if holder is not None:
             weights[holder] = max(1, round(share * PARTS))
     return tuple(weights) if any(weights) else (PARTS, *weights[1:])
