@@ -434,8 +434,8 @@ class JobsConfig(TomlTable):
     """Largest number of host pairs counted at a time to learn jobs; 4,032 are all pairs of 64 hosts."""
 
 
-NAMES_IN_ETCD = ("record", "section", "part", "event", "standby")
-"""First parts of the keys that a store has in etcd (``store.etcd_contents``)."""
+NAMES_IN_ETCD = ("assign", "draining", "event", "known", "members", "part", "record", "section", "standby")
+"""First parts of the keys that a store and its members have in etcd (``store.etcd_contents``, ``etcd_members``)."""
 
 
 def _prefix(text: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import Config, load
+from controller.config import NAMES_IN_ETCD, Config, load
 from signalbox.errors import InvalidInput
 
 GATEWAY = '[[fabric.gateway]]\nip = "10.0.4.254"\nmac = "{}"\n'
@@ -120,7 +120,11 @@ def test_unknown_tables_come_first(tmp_path: Path) -> None:
     assert re.findall(r"(?:^|; )([a-z.]+): ", found) == ["aip", "openflow.ports", "api.listen"]
 
 
-def test_a_prefix_in_etcd_that_another_store_could_have_as_a_key_is_refused(tmp_path: Path) -> None:
-    must = "etcd.prefix: must not contain /part/, because keys of another store may begin with it"
-    assert refused(tmp_path, '[etcd]\nprefix = "/a/part/b/"').startswith(must)
+@pytest.mark.parametrize("name", NAMES_IN_ETCD)
+def test_a_prefix_in_etcd_that_another_store_could_have_as_a_key_is_refused(tmp_path: Path, name: str) -> None:
+    must = f"etcd.prefix: must not contain /{name}/, because keys of another store may begin with it"
+    assert refused(tmp_path, f'[etcd]\nprefix = "/a/{name}/b/"').startswith(must)
+
+
+def test_a_prefix_in_etcd_may_resemble_a_key_of_another_store(tmp_path: Path) -> None:
     assert loaded(tmp_path, '[etcd]\nprefix = "/a/parts/"').etcd.prefix == "/a/parts/"
