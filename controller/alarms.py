@@ -174,7 +174,7 @@ def _utc(unix_s: float) -> str:
 
 
 def _ahead_text(switch: str, generation: int) -> str:
-    why = f"{switch} has the generation id {generation}, above that of every controller, so it refuses all of them"
+    why = f"{switch} has the generation id {generation}, above that of every controller, so it refuses their claims"
     what = f"{why}: restart its Open vSwitch ('systemctl restart openvswitch-switch')"
     if generation < LARGEST_EPOCH:
         raising = f"'signalbox state raise-epoch --config FILE --above {generation}'"

@@ -105,6 +105,8 @@ def _switch_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
     for lost in s.refusals.other_masters.values():
         facts = {"generation": lost.ahead} if lost.ahead else {}
         yield Alarm(AlarmKind.GENERATION_AHEAD if lost.ahead else AlarmKind.MASTERSHIP_LOST, lost.name, facts)
+    for raised in s.refusals.raised.values():
+        yield Alarm(AlarmKind.GENERATION_AHEAD, raised.name, {"generation": raised.generation})
     for dpid, (peer, last_at) in s.refusals.duplicates.items():
         if now < last_at + DUPLICATES_RECENT_S:
             yield Alarm(AlarmKind.DUPLICATE_DPID, fabric.name(dpid), {"peer": peer, "dpid": dpid})

@@ -39,6 +39,7 @@ from controller.fabric.messages import (
     ConnectionRefused,
     DrainParts,
     ForgetParts,
+    GenerationRaised,
     LinkLost,
     LinkSeen,
     MastershipLost,
@@ -402,6 +403,7 @@ class Intake:
             case SwitchConnected():
                 return self._connected(message, now)
             case SwitchMoved(dpid, _, ports):
+                s.refusals.switch_connected(dpid)
                 changed = s.topology.ports_are(dpid, ports, now)
                 return (self._changed(now) if changed else Effects()) | commands(*s.sync.moved(dpid))
             case SwitchLeft(dpid) | MastershipLost(dpid):
@@ -438,6 +440,8 @@ class Intake:
                 s.refusals.count_packets(message, s.fabric, now)
             case ConnectionRefused():
                 s.refusals.count_connection(message, now)
+            case GenerationRaised():
+                s.refusals.generation_raised(message)
             case SwitchFloods():
                 s.refusals.count_flood(message, now)
             case ArpSeen():

@@ -86,6 +86,21 @@ class MastershipLost:
     """Whether the switch has refused a claim or a write, and this was not reported before.
 
     False if the switch has only reported its new master, or if a southbound reports the same refusal again."""
+    newer: int = 0
+    """Generation id of the switch; 0 while it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRaised:
+    """Another controller has raised the generation id of a switch, whose master is still this controller.
+
+    The switch refuses the next claim, unless it has a larger id. Sent again and again while this lasts."""
+
+    dpid: Dpid
+    name: str
+    generation: int
+    is_ahead: bool
+    """Whether the id is larger than any id that this controller can use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 
 from controller.fabric.messages import (
     ConnectionRefused,
+    GenerationRaised,
     MastershipLost,
     PacketRefusal,
     PacketsRefused,
@@ -79,6 +80,9 @@ class Refusals:
         """Number of refusals since the start because the switch has another controller as its master."""
         self.other_masters: dict[Dpid, MastershipLost] = {}
         """Latest message about each switch whose master is another controller."""
+        self.raised: dict[Dpid, GenerationRaised] = {}
+        """Latest message about each switch whose generation id is larger than any controller's, and which has this
+        controller as its master."""
         self.duplicates: dict[Dpid, tuple[str, float]] = {}
         """Address of a second switch with the same dpid, and the time of its last attempt to connect."""
         self.floods: dict[Dpid, float] = {}
@@ -127,10 +131,16 @@ class Refusals:
             of_reason.switch_left(message.dpid)
         self.floods.pop(message.dpid, None)
         self.other_masters.pop(message.dpid, None)
+        self.raised.pop(message.dpid, None)
         if isinstance(message, MastershipLost):
             self.other_masters[message.dpid] = message
             self.masterships_lost += 1
 
+    def generation_raised(self, message: GenerationRaised) -> None:
+        if message.is_ahead:
+            self.raised[message.dpid] = message
+
     def switch_connected(self, dpid: Dpid) -> None:
         """Record that this controller is the master of the switch again."""
         self.other_masters.pop(dpid, None)
+        self.raised.pop(dpid, None)

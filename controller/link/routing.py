@@ -27,6 +27,7 @@ from controller.fabric.messages import (
     ArpSeen,
     ConnectionRefused,
     ExpectLinks,
+    GenerationRaised,
     LinkLost,
     LinkSeen,
     MastershipLost,
@@ -137,7 +138,7 @@ class Router:
         self._stages: dict[int, _Stage] = {}
         self._learning = PollLearning(frozenset())
         self._in_reach: dict[End, SwitchesInReach] = {}
-        self._taken: set[tuple[Dpid, str]] = set()
+        self._taken: dict[tuple[Dpid, str], int] = {}
         self.refused: Counter[str] = Counter()
         """Number of claims and writes that switches have refused because of another master, by ``End.member``."""
         self.changed: Callable[[], None] = lambda: None
@@ -156,12 +157,13 @@ class Router:
             return {end.member: report for end, report in self._in_reach.items()}
 
     @property
-    def taken(self) -> frozenset[tuple[Dpid, str]]:
-        """Switches that have another master than the linked member that is named, as in ``End.member``.
+    def taken(self) -> dict[tuple[Dpid, str], int]:
+        """Generation id, or 0 while it is unknown, of each switch that another controller has claimed.
 
-        Switches whose generation id is larger than any controller's are left out."""
+        The keys are the switch and the linked member that has reported it, as in ``End.member``. Switches whose
+        generation id is larger than any controller's are left out."""
         with self._lock:
-            return frozenset(self._taken)
+            return dict(self._taken)
 
     # ---- commands
 
@@ -227,7 +229,7 @@ class Router:
         with self._lock:
             self._ends.pop(end, None)
             self._in_reach.pop(end, None)
-            self._taken = {(dpid, member) for dpid, member in self._taken if member != end.member}
+            self._taken = {key: newer for key, newer in self._taken.items() if key[1] != end.member}
             self.changed()
             for dpid in [dpid for dpid, holder in self._holders.items() if holder is end]:
                 self._release(dpid, SwitchLeft(dpid))
@@ -333,11 +335,17 @@ class Router:
 
     def _note_taken(self, end: End, message: FromSwitches) -> None:
         match message:
-            case MastershipLost(dpid, _, 0):
-                self._taken.add((dpid, end.member))
+            case MastershipLost(dpid, _, 0, newer=newer) | GenerationRaised(dpid, _, newer, is_ahead=False):
+                self._taken[dpid, end.member] = newer
                 self.changed()
-            case MastershipLost(dpid) | SwitchConnected(dpid) | SwitchMoved(dpid) | SwitchLeft(dpid):
-                self._taken.discard((dpid, end.member))
+            case (
+                MastershipLost(dpid)
+                | GenerationRaised(dpid)
+                | SwitchConnected(dpid)
+                | SwitchMoved(dpid)
+                | SwitchLeft(dpid)
+            ):
+                self._taken.pop((dpid, end.member), None)
 
     def _release(self, dpid: Dpid, message: SwitchLeft | MastershipLost) -> None:
         """Delay the message about the loss of a switch, so that another southbound may become its holder before."""

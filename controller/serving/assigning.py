@@ -4,7 +4,7 @@ In: the members that are alive or draining, and the switches to which each is co
 every member reads (``store.etcd_assignments``). After a failed write, the assignment is computed and written again.
 
 If a controller that is no member has taken a switch, its holder gets the switch again with a larger generation id. The
-clock gives the base of this id, as at the start of a leader.
+base of this id is from the clock, as at the start of a leader, or the id that the switch has if that is larger.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class Assigning:
 
     ``reach``: returns the connections that members report. ``base``: see ``EtcdAssignments.write``. ``lease_s``:
     duration of a member's lease in seconds. ``watch``: called at each check with the members, those without a link
-    (``Connections.unlinked``), and the time. ``taken``: returns switches, each with a member that reports that another
-    controller is the master."""
+    (``Connections.unlinked``), and the time. ``taken``: returns the generation id, or 0 while it is unknown, of
+    each switch that another controller has claimed, by switch and reporting member."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Assigning:
         lease_s: float,
         racks: Mapping[Dpid, str],
         watch: Callable[[Members, Collection[Holder], float], None] = lambda *_: None,
-        taken: Callable[[], Collection[tuple[Dpid, Holder]]] = tuple,
+        taken: Callable[[], Mapping[tuple[Dpid, Holder], int]] = dict,
     ) -> None:
         self._assignments = assignments
         self._members = members
@@ -207,10 +207,10 @@ class Assigning:
 
     def _assign_taken(self, holders: Mapping[Dpid, Holder], now: float) -> None:
         """Assign each taken switch to its holder again, so that the holder claims it with a larger generation id."""
-        for dpid, member in self._taken():
+        for (dpid, member), newer in self._taken().items():
             if holders.get(dpid) != member or now < self._taken_until.get(dpid, -inf):
                 continue
-            self._assignments.write(max(self._base, epoch_at(time.time())), {dpid: member})
+            self._assignments.write(max(self._base, epoch_at(time.time()), newer), {dpid: member})
             self._taken_until[dpid] = now + TAKEN_S
             limited_log.warning("switch was taken by another controller; its holder claims it again", dpid=f"{dpid:#x}")
 

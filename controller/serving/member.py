@@ -160,5 +160,5 @@ def _members_in_reach(router: Router) -> Reach:
     return {_holder_of(member): report for member, report in router.in_reach.items()}
 
 
-def _taken(router: Router) -> list[tuple[Dpid, Holder]]:
-    return [(dpid, _holder_of(member)) for dpid, member in router.taken]
+def _taken(router: Router) -> dict[tuple[Dpid, Holder], int]:
+    return {(dpid, _holder_of(member)): newer for (dpid, member), newer in router.taken.items()}

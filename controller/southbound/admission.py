@@ -40,6 +40,10 @@ from controller.southbound.openflow_framing import message
 ROLES_WITHIN_S = 1.0
 """Seconds after which the log names a switch that has not answered the claim, or cannot be claimed yet."""
 
+CHECK_S = 30.0
+"""Seconds between two requests to a switch whose master is this controller, whether it still has this master and its
+generation id."""
+
 LOOK_AGAIN_S = 1.0
 """Seconds after which a controller that is not the holder asks a switch without a generation id again."""
 
@@ -189,8 +193,12 @@ class _Dpid:
     waiting: list[Connection] = field(default_factory=list)
     asked: int | None = None
     """Transaction id of the echo request that the connection with the dpid must answer; None if there is none."""
-    ahead: int = 0
-    """Generation id of a lost switch if the id is larger than any controller's; else 0."""
+    newer: int = 0
+    """Generation id of a lost switch; 0 while it is unknown."""
+    checked: int | None = None
+    """Transaction id of the latest check (``CHECK_S``); None if there is none, or it was answered."""
+    check_at: float = inf
+    """Monotonic time of the next check."""
     is_admitted: bool = False
     """Whether the connection was admitted, and neither lost nor released since then."""
     is_named: bool = False
@@ -214,6 +222,8 @@ class Admission:
     - ``paused``: the connection was admitted, and its switch is being claimed anew. Another holder may have written
       meanwhile, so nothing may be written until ``admit`` or ``lost`` is called.
     - ``released``: the connection was admitted or lost, and this controller is no longer the holder.
+    - ``raised``: this controller is the switch's master, but another one has raised the switch's generation id to the
+      second argument.
 
     Connections stay open after all of these calls."""
 
@@ -225,6 +235,7 @@ class Admission:
         lost: Callable[[Connection, bool], None],
         paused: Callable[[Connection], None],
         released: Callable[[Connection], None],
+        raised: Callable[[Connection, int], None],
         is_ahead: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._holding = holding
@@ -234,6 +245,7 @@ class Admission:
         self._lost = lost
         self._paused = paused
         self._released = released
+        self._raised = raised
         self._dpids: dict[int, _Dpid] = {}
         self._version = holding.version
 
@@ -262,10 +274,15 @@ class Admission:
         entry = self._dpids.get(dpid)
         return bool(entry and entry.is_confirmed and entry.generation == self._holding.generation(dpid))
 
+    def newer(self, dpid: Dpid) -> int:
+        """Return the generation id of a lost switch; 0 while it is unknown."""
+        entry = self._dpids.get(dpid)
+        return entry.newer if entry else 0
+
     def ahead(self, dpid: Dpid) -> int:
         """Return the generation id of a lost switch if it is larger than any controller's; else 0."""
-        entry = self._dpids.get(dpid)
-        return entry.ahead if entry else 0
+        newer = self.newer(dpid)
+        return newer if self._is_ahead(newer) else 0
 
     def arrived(self, connection: Connection, now: float) -> None:
         entry = self._dpids.get(connection.id)
@@ -299,7 +316,12 @@ class Admission:
 
     def role_reply(self, connection: Connection, xid: int, role: int, generation: int) -> None:
         entry = self._dpids.get(connection.id)
-        if entry and entry.holder is connection and entry.roles:
+        if entry is None or entry.holder is not connection:
+            return
+        if entry.checked == xid:
+            entry.checked = None
+            self._decide_check(entry, role, generation)
+        elif entry.roles:
             entry.roles.reply(xid, role, generation)
             self._decide(entry)
 
@@ -327,8 +349,9 @@ class Admission:
         for entry in list(self._dpids.values()):
             roles = entry.roles
             if roles is None:
-                continue
-            if roles.state == "waiting":
+                if entry.is_confirmed and entry.check_at <= now:
+                    entry.checked, entry.check_at = _ask(entry.holder, ofp.OFPCR_ROLE_NOCHANGE), now + CHECK_S
+            elif roles.state == "waiting":
                 self._claim_or_ask_again(entry, now)
             elif entry.ends_at <= now:
                 entry.holder.refuse(
@@ -388,7 +411,8 @@ class Admission:
             entry.roles = Standing(entry.holder)
         else:
             entry.roles = Mastership(entry.holder, entry.generation, self._may_claim(entry))
-        entry.ahead, entry.late_at, entry.ends_at = 0, now + ROLES_WITHIN_S, now + self._patience_s
+        entry.newer, entry.checked, entry.check_at = 0, None, now + CHECK_S
+        entry.late_at, entry.ends_at = now + ROLES_WITHIN_S, now + self._patience_s
 
     def _give_up(self, entry: _Dpid, now: float) -> None:
         """Assign the dpid to the newest waiting connection, since older ones may be half-open."""
@@ -402,10 +426,10 @@ class Admission:
         if roles is None or roles.state in ("asking", "waiting"):
             return
         entry.roles = None
-        if not isinstance(roles, Standing) and roles.newer != NO_GENERATION and self._is_ahead(roles.newer):
-            entry.ahead = roles.newer
+        if not isinstance(roles, Standing) and roles.newer != NO_GENERATION:
+            entry.newer = roles.newer
         if isinstance(roles, Loss):
-            if entry.ahead:
+            if self._is_ahead(entry.newer):
                 self._stop_using(entry, refused=False)
         elif roles.state == "unsupported" and self._holding.is_shared:
             entry.holder.refuse(
@@ -426,6 +450,14 @@ class Admission:
                 self._admit(entry.holder)
         if entry.waiting:
             self._ask_holder(entry)
+
+    def _decide_check(self, entry: _Dpid, role: int, generation: int) -> None:
+        if not entry.is_confirmed or entry.roles:
+            return
+        if role != ofp.OFPCR_ROLE_MASTER:
+            self._has_other_master(entry, refused=False)
+        elif generation != entry.generation:
+            self._raised(entry.holder, generation)
 
     def _has_other_master(self, entry: _Dpid, refused: bool) -> None:
         self._stop_using(entry, refused)

@@ -16,6 +16,7 @@ from controller.config import Config
 from controller.fabric.messages import (
     ArpSeen,
     ExpectLinks,
+    GenerationRaised,
     MastershipLost,
     PacketsRefused,
     PortChanged,
@@ -116,8 +117,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._begin()
         self._port_changes = PortChanges()
         patience_s = config.openflow.echo_interval_s * config.openflow.echo_misses
-        callbacks = self._admit, self._not_master, self._pause, self._release
-        self._admission = Admission(holding, patience_s, *callbacks, lambda id_: is_ahead(id_, time.time()))
+        callbacks = self._admit, self._not_master, self._pause, self._release, self._raised
+        self._admission = Admission(holding, patience_s, *callbacks, _is_ahead)
         self._repair = LocalRepair(self._admission, lambda: self._discovery.links)
         self._taken: dict[Dpid, Connection] = {}
         """Connections whose switch is being claimed anew or has another master, so that they may not be used now."""
@@ -201,8 +202,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._reported.clear()
         for switch in self._switches.values():
             self._report_switch(switch)
-        for dpid, connection in self._taken.items():
-            self._put(MastershipLost(dpid, _name(connection), self._admission.ahead(dpid), refused=False))
+        for connection in self._taken.values():
+            self._put_lost(connection, refused=False)
 
     def _connect(self, command: InstallStage) -> None:
         """Install a stage on optical switches, with a pause between deletions and additions.
@@ -338,7 +339,17 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         write_line = limited_log.warning if refused else limited_log.info
         write_line("another controller is the master", switch=name, dpid=f"{dpid:#x}")
         self._reported.pop(dpid, None)
-        self._put(MastershipLost(dpid, name, self._admission.ahead(dpid), refused))
+        self._put_lost(connection, refused)
+
+    def _put_lost(self, connection: Connection, refused: bool) -> None:
+        dpid, admission = Dpid(connection.id), self._admission
+        self._put(MastershipLost(dpid, _name(connection), admission.ahead(dpid), refused, admission.newer(dpid)))
+
+    def _raised(self, connection: Connection, generation: int) -> None:
+        dpid, name = Dpid(connection.id), _name(connection)
+        what = "another controller has raised the switch's generation id"
+        limited_log.warning(what, switch=name, dpid=f"{dpid:#x}", generation=generation)
+        self._put(GenerationRaised(dpid, name, generation, _is_ahead(generation)))
 
     def _pause(self, connection: Connection) -> None:
         dpid = Dpid(connection.id)
@@ -498,6 +509,10 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         asked = any(requests.part(dpid, reply, now) for requests in self._requests)
         if self._given.take_slow(dpid) or not asked:
             connection.nobody_asked()
+
+
+def _is_ahead(generation: int) -> bool:
+    return is_ahead(generation, time.time())
 
 
 def _name(connection: Connection) -> str:

@@ -13,6 +13,7 @@ from controller.fabric.messages import (
     ArpSeen,
     ConnectionRefused,
     ExpectLinks,
+    GenerationRaised,
     LinkLost,
     LinkSeen,
     MastershipLost,
@@ -181,6 +182,7 @@ FromSwitches = (
     | SwitchMoved
     | SwitchLeft
     | MastershipLost
+    | GenerationRaised
     | PortChanged
     | LinkSeen
     | LinkLost

@@ -184,7 +184,8 @@ def test_open_vswitch_behaves_as_the_fence_needs(fenced: Fenced) -> None:
     far = 102 + (1 << 63) - 1
     assert (b.claims(far + 1), b.claims(far), a.claims(103)) == (STALE, GRANTED, STALE), "the distance has a sign"
     assert (b.claims(far + (1 << 63) - 1, SLAVE), a.claims(103)) == (GRANTED, GRANTED), "two long steps lead back"
-    assert fenced.priorities() == {2, 4, 5}
+    assert (b.claims(110, SLAVE), a.writes(6), a.claims(104)) == (GRANTED, GRANTED, STALE), "the master is not told"
+    assert fenced.priorities() == {2, 4, 5, 6}
     fenced.forget()
     assert fenced.raw().claims(5) == GRANTED
 

@@ -12,7 +12,15 @@ from controller.config import FabricConfig
 from controller.core.alarms import switch_alarms
 from controller.core.derived import named_parts
 from controller.core.messages import Command, Message, Tick
-from controller.fabric.messages import DrainParts, ForgetParts, LinkSeen, MastershipLost, UndrainParts
+from controller.fabric.messages import (
+    DrainParts,
+    ForgetParts,
+    GenerationRaised,
+    LinkSeen,
+    MastershipLost,
+    SwitchMoved,
+    UndrainParts,
+)
 from controller.fabric.parts import (
     Declared,
     DeclaredSwitch,
@@ -434,6 +442,19 @@ def test_a_switch_with_a_generation_id_that_is_ahead_is_one_alarm_with_the_comma
         assert f"spine2 has the generation id {ahead}, " in text(alarm)
         assert remedy in text(alarm)
         assert "restart its Open vSwitch ('systemctl restart openvswitch-switch')" in text(alarm)
+
+
+def test_a_raised_generation_id_is_an_alarm_although_the_switch_is_still_used(fabric: Clocked) -> None:
+    fabric.send(GenerationRaised(SPINE2, "spine2", 1 << 50, is_ahead=False))
+    fabric.run(1)
+    assert fabric.alarms == {}
+    fabric.send(GenerationRaised(SPINE2, "spine2", 1 << 61, is_ahead=True))
+    fabric.run(1)
+    assert fabric.alarms == {AlarmKind.GENERATION_AHEAD: ["spine2"]}
+    assert switch_key(SPINE2) not in fabric.status.down_parts
+    fabric.send(SwitchMoved(SPINE2, "spine2", fabric.switches[SPINE2].ports()))
+    fabric.run(1)
+    assert fabric.alarms == {}
 
 
 def test_a_missing_member_is_an_alarm_until_it_is_back(fabric: Clocked) -> None:

@@ -9,6 +9,7 @@ from controller.fabric.messages import (
     ArpSeen,
     ConnectionRefused,
     ExpectLinks,
+    GenerationRaised,
     HeardProbe,
     LinkLost,
     LinkSeen,
@@ -280,7 +281,7 @@ def test_a_generation_id_that_is_ahead_is_reported_although_the_loss_is_known(lo
     assert one.says(MastershipLost(A, "a"), MastershipLost(A, "a", 5)) == []
     assert loop.router.holders == {}
     assert two.says(MastershipLost(A, "a")) == []
-    assert loop.router.taken == {(A, two.member)}
+    assert loop.router.taken == {(A, two.member): 0}
     assert loop.wait(LEFT_S) == [MastershipLost(A, "a", 5)]
     assert loop.router.refused == {one.member: 2, two.member: 1}
 
@@ -297,14 +298,26 @@ def test_a_refusal_that_a_southbound_repeats_after_a_break_counts_once(loop: Loo
 @pytest.mark.parametrize("end", [SwitchConnected(A, "a", (), 2), SwitchLeft(A), SwitchLeft(A, released=True), None])
 def test_a_switch_counts_as_taken_until_its_holder_claims_or_leaves_it(loop: Loop, end: Any) -> None:
     one, two = Southbound(loop, A), Southbound(loop)
-    one.says(MastershipLost(A, "a"))
+    one.says(MastershipLost(A, "a", newer=9))
     two.says(SwitchLeft(A, released=True))
-    assert loop.router.taken == {(A, one.member)}
+    assert loop.router.taken == {(A, one.member): 9}
     if end:
         one.says(end)
     else:
         loop.router.remove(one)
-    assert loop.router.taken == set()
+    assert loop.router.taken == {}
+
+
+def test_a_switch_whose_generation_id_was_raised_counts_as_taken_unless_no_controller_can_have_the_id(
+    loop: Loop,
+) -> None:
+    one, two = Southbound(loop, A), Southbound(loop, B)
+    within, ahead = GenerationRaised(A, "a", 9, is_ahead=False), GenerationRaised(B, "b", 10, is_ahead=True)
+    assert (one.says(within), two.says(ahead)) == ([within], [ahead])
+    assert loop.router.taken == {(A, one.member): 9}
+    one.says(GenerationRaised(A, "a", 10, is_ahead=True))
+    assert loop.router.taken == {}
+    assert loop.router.holders == {A: one.member, B: two.member}
 
 
 def test_a_switch_that_its_holder_claims_anew_keeps_its_links(loop: Loop) -> None:

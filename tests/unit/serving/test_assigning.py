@@ -50,7 +50,7 @@ class Leader:
         self.far: Collection[Holder] = ()
         """Members whose version this leader, which is the first member, cannot link."""
         self.reach: Reach = {}
-        self.taken: Collection[tuple[Dpid, Holder]] = ()
+        self.taken: Mapping[tuple[Dpid, Holder], int] = {}
         self.assigning = Assigning(
             self.stored, self.members, lambda: self.reach, 7, LEASE_S, {}, taken=lambda: self.taken
         )
@@ -108,15 +108,18 @@ def test_a_taken_switch_is_assigned_to_its_holder_again_with_a_larger_base_but_n
     leader.stored.assigned = {Dpid(0): A, ONE: A, TWO: B}
     leader.after(LOOK_S)
     leader.stored.writes.clear()
-    leader.taken = [(ONE, A), (TWO, A)]  # A is a former holder of the second one
+    leader.taken = {(ONE, A): 0, (TWO, A): 0}  # A is a former holder of the second one
     leader.after(TAKEN_S)
     assert leader.stored.writes == [{ONE: A}]
     leader.after(LOOK_S)
     assert leader.stored.writes == [{ONE: A}, {ONE: A}]
-    assert min(leader.stored.bases[-2:]) > 1 << 50
-    leader.taken = []
+    assert all(1 << 50 < base < 1 << 60 for base in leader.stored.bases[-2:])
+    leader.taken = {(ONE, A): 1 << 60}
+    leader.after(TAKEN_S)
+    assert (len(leader.stored.writes), leader.stored.bases[-1]) == (3, 1 << 60), "the clock of the stranger is ahead"
+    leader.taken = {}
     leader.after(2 * TAKEN_S)
-    assert len(leader.stored.writes) == 2
+    assert len(leader.stored.writes) == 3
 
 
 def test_a_member_that_joins_gets_few_switches_at_a_time() -> None:

@@ -11,6 +11,7 @@ import pytest
 from controller.fabric.messages import RefusalReason
 from controller.fabric.topology import Dpid
 from controller.southbound.admission import (
+    CHECK_S,
     LOOK_AGAIN_S,
     MASTERSHIP_LOST,
     NO_GENERATION,
@@ -74,6 +75,7 @@ class Door:
     ``lost``: connections to switches of another master; ``refused``: whether each switch has refused something.
     ``paused``: connections over which a switch is claimed anew.
     ``released``: connections to switches that other members hold now.
+    ``raised``: connections to switches of this master whose generation id another controller has raised, and the id.
     ``certain_at``: monotonic time at which the generation ids were the newest; -inf while that is not known.
     ``assigned``: generation ids by dpid; others have ``EPOCH``."""
 
@@ -87,6 +89,7 @@ class Door:
         self.refused: list[bool] = []
         self.paused: list[Connection] = []
         self.released: list[Connection] = []
+        self.raised: list[tuple[Connection, int]] = []
         self.admission = Admission(
             self,
             PATIENCE_S,
@@ -94,6 +97,7 @@ class Door:
             self._lost,
             self.paused.append,
             self.released.append,
+            lambda *raised: self.raised.append(raised),
             lambda generation: generation >= AHEAD,
         )
 
@@ -379,7 +383,7 @@ def test_a_generation_id_that_no_controller_can_have_is_named_after_a_refused_cl
     switch = door.arrived(Peer("10.0.0.1:1"))
     door.fails(switch, STALE)
     door.role(switch, EQUAL, AHEAD)
-    assert (door.lost, door.admission.ahead(DPID)) == ([switch], AHEAD)
+    assert (door.lost, door.admission.ahead(DPID), door.admission.newer(DPID)) == ([switch], AHEAD, AHEAD)
     door.assign(AHEAD + 1, 5.0)
     door.role(switch, MASTER, AHEAD + 1)
     assert (door.admitted, door.admission.ahead(DPID)) == ([switch], 0)
@@ -397,6 +401,35 @@ def test_a_generation_id_that_no_controller_can_have_is_named_after_a_refused_wr
     door.role(holder, SLAVE, generation)
     assert (door.lost, door.refused) == (losses * [holder], [True, False][:losses])
     assert door.admission.ahead(DPID) == (generation if losses == 2 else 0)
+    assert door.admission.newer(DPID) == (0 if generation == NO_GENERATION else generation)
+
+
+def test_a_holder_asks_now_and_then_whether_it_still_is_the_master(door: Door, holder: Peer) -> None:
+    """A claim of the role SLAVE raises the generation id of the switch, and its master is not told."""
+    door.admission.tick(CHECK_S - 0.1)
+    assert holder.role_requests() == [(MASTER, EPOCH)]
+    for number, generation in enumerate((EPOCH, EPOCH + 5, AHEAD), 1):
+        door.admission.tick(number * CHECK_S)
+        assert holder.role_requests()[number:] == [(NOCHANGE, 0)]
+        door.role(holder, MASTER, generation)
+    assert (door.raised, door.lost, door.admission.is_master(DPID)) == (
+        [(holder, EPOCH + 5), (holder, AHEAD)],
+        [],
+        True,
+    )
+    door.admission.tick(4 * CHECK_S)
+    door.role(holder, SLAVE, EPOCH)
+    assert (door.lost, door.refused, holder.role_requests()[5:]) == ([holder], [False], [(NOCHANGE, 0)])
+
+
+def test_the_answer_to_a_check_says_nothing_about_a_later_claim(door: Door, holder: Peer) -> None:
+    door.admission.tick(CHECK_S)
+    check = holder.asked()
+    door.assign(EPOCH + 5, CHECK_S)
+    door.admission.role_reply(holder, check, MASTER, EPOCH)
+    assert (door.admitted, door.raised, door.lost) == ([holder], [], [])
+    door.role(holder, MASTER, EPOCH + 5)
+    assert (door.admitted, door.raised, door.lost) == ([holder, holder], [], [])
 
 
 def test_the_answer_to_an_earlier_claim_admits_nobody(door: Door, aside: Peer) -> None:
