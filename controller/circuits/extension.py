@@ -5,7 +5,7 @@ This module connects the other modules of the package, and raises alarms. The pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain
 
 from controller.alarms import Alarm
@@ -21,7 +21,7 @@ from controller.core.messages import NO_EFFECTS, Arrange, Command, Effects, Exte
 from controller.core.state import State
 from controller.fabric.messages import MastershipLost, PortChanged, ProbeAnew, SwitchConnected, SwitchLeft, SwitchMoved
 from controller.fabric.parts import End, Part, WhyNot, switch_key
-from controller.fabric.topology import Fabric, PortNo, PortRef
+from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.jobs.job import Job
 from controller.planning.problem import PlanLimits, Routes
 from controller.shared_map import Row, per_key
@@ -194,7 +194,7 @@ class CircuitExtension(Extension):
         return published_unwired(self.unwired().why, jobs, self.job_wirings())
 
     def alarms(self, fabric: Fabric) -> Iterator[Alarm]:
-        return raised_alarms(self.optical, self.fibres, fabric)
+        return raised_alarms(self.optical, self.fibres, fabric, self._s.refusals.other_masters.keys())
 
     def status(self) -> ExtensionStatus:
         optical = self.optical
@@ -227,10 +227,12 @@ MOST_NAMED = 4
 """Largest number of interfaces that one sentence names."""
 
 
-def raised_alarms(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
-    """Yield the alarms, each kind at most once per subject. ``fabric``: see ``Extension.alarms``."""
+def raised_alarms(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabric, taken: Set[Dpid]) -> Iterator[Alarm]:
+    """Yield the alarms, each kind at most once per subject. ``fabric``: see ``Extension.alarms``.
+
+    ``taken``: switches whose master is another controller; they have an alarm of their own."""
     yield from _dark_interfaces(circuits, fibres, fabric)
-    for dpid in sorted(circuits.away):  # the configuration lists optical switches, so each should be connected
+    for dpid in sorted(circuits.away - taken):  # the configuration lists optical switches, so each should be connected
         end = End(PortRef(dpid, PortNo(0)), circuits.name(dpid))
         yield Alarm(AlarmKind.SWITCH_DOWN, end.name, {"part": Part(switch_key(dpid), (end,))})
 

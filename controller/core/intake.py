@@ -397,17 +397,20 @@ class Intake:
 
     def _network(self, message: Message, now: float) -> Effects:
         s = self._state
+        match message:  # also of switches whose messages the extension handles
+            case SwitchConnected(dpid) | SwitchMoved(dpid):
+                s.refusals.switch_connected(dpid)
+            case SwitchLeft() | MastershipLost():
+                s.refusals.switch_left(message)
         if (effects := self._extension.handle(message, self._arrange, now)) is not None:
             return effects
         match message:
             case SwitchConnected():
                 return self._connected(message, now)
             case SwitchMoved(dpid, _, ports):
-                s.refusals.switch_connected(dpid)
                 changed = s.topology.ports_are(dpid, ports, now)
                 return (self._changed(now) if changed else Effects()) | commands(*s.sync.moved(dpid))
             case SwitchLeft(dpid) | MastershipLost(dpid):
-                s.refusals.switch_left(message)
                 s.hosts.claims.refused.switch_left(dpid)
                 s.sync.switch_left(dpid)
                 s.counters.switch_left(dpid)
@@ -459,7 +462,6 @@ class Intake:
         s.departures.switch_returned(dpid)
         s.parts.switch_connected(dpid, now)
         s.topology.switch_connected(dpid, message.name, message.ports, now)
-        s.refusals.switch_connected(dpid)
         s.counters.switch_connected(dpid, now)
         return self._changed(now) | commands(s.sync.switch_connected(dpid))
 

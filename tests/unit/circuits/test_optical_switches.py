@@ -10,7 +10,7 @@ import pytest
 from controller.alarms import text
 from controller.circuits.fibres import cabling_of
 from controller.circuits.optical_switches import PRIORITY, OpticalSwitches, cross_connects
-from controller.fabric.messages import LinkLost, LinkSeen
+from controller.fabric.messages import GenerationRaised, LinkLost, LinkSeen, MastershipLost
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob
 from controller.tables.messages import ReadRules, SwitchRules
@@ -211,6 +211,20 @@ def test_an_optical_switch_that_is_away_for_a_while_raises_an_alarm_and_nothing_
     fabric.register("two", [5, 6], lease_s=600, run_s=3)
     assert (AlarmKind.SWITCH_DOWN, "optical2") not in fabric.status.alarms
     assert {port for server, port in fabric.circuits if server > 4} == {2, 3, 4}
+
+
+def test_an_optical_switch_that_another_controller_took_is_one_alarm_until_it_is_claimed_again() -> None:
+    fabric = started(6, 3)
+    for message, kind in (
+        (GenerationRaised(Dpid(0x102), "optical2", 1 << 61, is_ahead=True), AlarmKind.GENERATION_AHEAD),
+        (MastershipLost(Dpid(0x102), "optical2"), AlarmKind.MASTERSHIP_LOST),
+    ):
+        fabric.send(message)
+        fabric.run(17)
+        assert {found for found in fabric.status.alarms if found[1] == "optical2"} == {(kind, "optical2")}
+        fabric.reconnect(0x102)
+        fabric.run(1)
+        assert (kind, "optical2") not in fabric.status.alarms
 
 
 def test_what_optical_switches_connect_is_told_also_while_they_are_away() -> None:
