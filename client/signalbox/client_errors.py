@@ -63,7 +63,7 @@ _REASONS = {
     "Network is unreachable": "there is no route to this address",
     "No route to host": "there is no route to this address, or a firewall blocks it",
     "No such file or directory": "there is no such socket; is the controller running?",
-    "Permission denied": "this user may not open the socket; the socket's group may",
+    "Permission denied": "this user may not open the socket; run this as a member of the socket's group",
     "CERTIFICATE_VERIFY_FAILED": "the controller's certificate does not name this address, or no authority in "
     "--tls-ca signed it",
     "Hostname Verification Check failed": "the controller's certificate does not name this address",

@@ -116,7 +116,9 @@ def _nics(hosts: str, value: Any) -> dict[str, Nics]:
     rails = [addresses_in(hosts, [one]) for one in ranges]
     for one, addresses in zip(ranges, rails, strict=True):
         if len(addresses) != len(names):
-            message = f"{one} stands for {len(addresses)} addresses, for {len(names)} hosts; give one per host"
+            message = (
+                f"{one} has {len(addresses)} addresses, but there are {len(names)} hosts; give one address per host"
+            )
             raise InvalidInput.of(hosts, message)
     return dict(zip(names, zip(*rails, strict=True), strict=True))
 

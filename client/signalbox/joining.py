@@ -192,9 +192,9 @@ class Job:
             took_s = float(duration_s)
             communicated_s = took_s if communication_s is None else min(float(communication_s), took_s)
             if not (math.isfinite(took_s) and 0 < communicated_s <= took_s <= MAX_ITERATION_S):
-                raise ValueError(f"the iteration took {took_s} s, its communication {communicated_s} s")
+                raise ValueError(f"duration {took_s} s, communication {communicated_s} s")
         except (TypeError, ValueError, RuntimeError) as error:  # a tensor without a number raises RuntimeError
-            self._log_once("left out an iteration whose times are not all above 0 s, or exceed a week", error)
+            self._log_once("left out an iteration, because its times must be above 0 s and at most a week", error)
             return
         index = next(self._indices)
         self._membership.report(IterationTime(index, took_s, communicated_s, time.monotonic()))

@@ -80,7 +80,7 @@ def part_of_a_job(path: Path, known: Mapping[str, str]) -> Iterator[dict[str, An
     name = called(path)
     found = data_in(path, name)
     if len(found) != 1 or not isinstance(found[0][0], dict):
-        raise InvalidInput.of(name, "must have the fields of a job spec")
+        raise InvalidInput.of(name, "must be one object with fields of a job spec")
     ((given, place_of),) = found
     with placed(place_of):
         InvalidInput.refuse(FieldProblem(field, why) for field, why in known.items() if field in given)
@@ -100,7 +100,7 @@ def job_of_text(
     Raises ``InvalidInput`` with the places of the wrong fields."""
     nodes = _nodes(text, name)
     if len(nodes) > 1 or not all(isinstance(node.data, dict) for node in nodes):
-        raise InvalidInput.of(name, "must be the fields of one job")
+        raise InvalidInput.of(name, "must be one object with fields of a job spec")
     given, place_of = {}, None
     if nodes:
         given, place_of = nodes[0].data, partial(_place, name, partial(_same, nodes[0]), "")

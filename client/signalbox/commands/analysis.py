@@ -36,9 +36,10 @@ _COLUMNS = (
     "moved\ntoo",
 )
 _CAPTION = (
-    "alike: number of failures with the same slowdowns. ECMP to bound: slowdown of the worst job. ECMP: all flows "
-    "hashed, on average; at once: only the affected flows re-routed; plan: other flows moved too; bound: no plan is "
-    "better, for whole and for split flows."
+    "alike: number of failures with the same slowdowns. The next five columns are slowdowns of the worst job. ECMP: "
+    "mean if switches hash all flows. at once: only the affected flows have new routes. plan: a new plan has moved "
+    "other flows too. whole bound, split bound: lower bounds of all routes, for whole flows and for split flows. The "
+    "last three columns are numbers of flows. cut off: without a path. re-routed: affected. moved too: other flows."
 )
 
 

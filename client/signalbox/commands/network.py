@@ -62,7 +62,9 @@ class View(StrEnum):
 def plan(
     view: Annotated[
         View | None,
-        typer.Argument(metavar="diff", help="Show the changes of the newest plan to the routes that switches hold."),
+        typer.Argument(
+            metavar="diff", help="Show how the routes of the newest plan differ from those that switches hold."
+        ),
     ] = None,
     now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now and wait for the result.")] = False,
     proof: Annotated[
@@ -104,7 +106,7 @@ def status(
         typer.Option(
             "--watch",
             metavar="",
-            help="Refresh every second; prints lines without a terminal, objects with --json.",
+            help="Print the state again every second; without a terminal as one line, with --json as one object.",
         ),
     ] = False,
 ) -> None:

@@ -104,7 +104,7 @@ def web(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Further host name of the page, as a reverse proxy forwards it; may be repeated.",
+            help="Another host name at which browsers find the page, such as that of a reverse proxy; may be repeated.",
         ),
     ] = None,
     operate: Annotated[

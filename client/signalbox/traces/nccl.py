@@ -101,7 +101,9 @@ def job_spec(
     rank_of = _job_ranks(communicators)
     spec = JobSpec.parse({**_addresses(log, rank_of, given), **given})
     if len(spec.endpoints) != len(rank_of):
-        raise InvalidInput.of("endpoints", f"has {len(spec.endpoints)} addresses; the log has {len(rank_of)} ranks")
+        raise InvalidInput.of(
+            "endpoints", f"must have one address per rank of the log, {len(rank_of)} (given: {len(spec.endpoints)})"
+        )
     amounts = _amounts(log, communicators, rank_of, iterations, all_reduce_bytes)
     sent: defaultdict[tuple[int, int, int], int] = defaultdict(int)
     by_name = {str(number): communicator for number, communicator in enumerate(communicators)}

@@ -73,7 +73,7 @@ def test_a_file_has_the_address_of_each_nic_of_a_host(tmp_path: Path) -> None:
 WRONG = {
     "n1: 10.0.1.1\nn2: eth0\n": ":2:1: n2: must be IPv4 addresses such as",
     "n1: 10.0.1.1\nn2: 7\n": ":2:1: n2: must be a list",
-    "n[1-4]: 10.0.1.1-3": ":1:1: n[1-4]: 10.0.1.1-3 stands for 3 addresses, for 4 hosts; give one per host",
+    "n[1-4]: 10.0.1.1-3": ":1:1: n[1-4]: 10.0.1.1-3 has 3 addresses, but there are 4 hosts; give one address per host",
     "n[1: 10.0.1.1": ":1:1: 'n[1' does not name hosts",
     "- n1": ": must have the address of each host",
     "n1: [10.0.1.1": ":2:1: not YAML",

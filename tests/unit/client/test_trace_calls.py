@@ -162,7 +162,10 @@ def test_a_log_without_calls_makes_an_observed_job_and_says_so() -> None:
      "offer.yaml:2:1: parallelizations: comes from the trace; leave it out"),
     ("signalbox jobs from chakra --spec alias.yaml trace.0.et", "alias.yaml:1:1: a: unknown field"),
     ("signalbox jobs from chakra --spec broken.yaml trace.0.et", "broken.yaml:2:1: not YAML"),
-    ("signalbox jobs from chakra --spec list.yaml trace.0.et", "list.yaml: must have the fields of a job spec"),
+    (
+        "signalbox jobs from chakra --spec list.yaml trace.0.et",
+        "list.yaml: must be one object with fields of a job spec",
+    ),
 ])  # fmt: skip
 def test_what_is_missing_or_wrong_is_said(line: str, message: str) -> None:
     for name, text in {

@@ -240,17 +240,17 @@ def test_a_plan_says_whether_it_was_cut_short_how_far_its_goal_is_and_what_other
 def test_a_job_says_its_circuits_or_why_it_has_none() -> None:
     fabric = rings(5, (1, 2))
     assert ["circuits", *f"10 circuits {WIRED}".split()] in shown(printing_jobs.job(wired_job(fabric)))
-    unwired = unwired_job("waits for servers in use by ring")
+    unwired = unwired_job("waits for servers that other jobs use: ring")
     assert ["circuits", "none:", "waits", "for", "servers", "in", "use", "by", "ring"] in shown(
         printing_jobs.job(unwired)
     )
     route = pb.ListedRoute(src="10.0.1.1", dst="10.0.2.1")
     assert ["10.0.1.1", "10.0.2.1", "no", "circuits"] in shown(describe.routes_table([route], unwired))
     assert ["10.0.1.1", "10.0.2.1", "ecmp"] in shown(describe.routes_table([route], wired_job(fabric)))
-    jobs = [wired_job(fabric), *[unwired_job("waits for servers in use by ring")] * 10]
+    jobs = [wired_job(fabric), *[unwired_job("waits for servers that other jobs use: ring")] * 10]
     lines = text(printing_jobs.jobs(jobs))
     assert lines[-9:] == [
-        *["waits has no circuits: waits for servers in use by ring"] * 8,
+        *["waits has no circuits: waits for servers that other jobs use: ring"] * 8,
         "2 more (--json prints all)",
     ]
     assert "no circuits" not in " ".join(text(printing_jobs.jobs(jobs[:1])))

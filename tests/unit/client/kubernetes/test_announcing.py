@@ -235,7 +235,7 @@ def test_annotations_networks_and_jobs_that_give_no_ranks_are_refused() -> None:
     ("collectives: [", "signalbox/spec:2:1: not YAML"),
     ("endpoints: [10.0.0.1]", "signalbox/spec:1:1: endpoints: are the addresses of the pods: leave them out"),
     ("job_id: ring", "signalbox/spec:1:1: job_id: is derived from the names"),
-    ("- library: nccl", "signalbox/spec: must be the fields of one job"),
+    ("- library: nccl", "signalbox/spec: must be one object with fields of a job spec"),
     ("ranks_per_host: 0", "signalbox/spec:1:1: ranks_per_host: must be a number from 1 to 4096"),
     ("groups:\n  - {name: data, ranks: [0, 1, 2]}",
      "signalbox/spec:2:32: groups[0].ranks[2]: rank 2 has no endpoint; ranks go from 0 to 1"),

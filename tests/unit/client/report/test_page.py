@@ -26,12 +26,12 @@ def reported(fabric: pb.GetFabricResponse, *jobs: pb.Job) -> str:
 
 def test_circuits_are_arrows_each_and_a_job_says_how_it_is_wired_or_why_it_is_not() -> None:
     fabric = rings(5, (1, 2))
-    text = reported(fabric, wired_job(fabric), unwired_job("waits for servers in use by ring"))
+    text = reported(fabric, wired_job(fabric), unwired_job("waits for servers that other jobs use: ring"))
     assert 'aria-label="5 switches, 10 circuits"' in text
     assert text.count('class="head l5"') == 10
     assert "server1:2&gt;server2: server1 to server2 25%, one way" in text
     assert f"10 circuits {WIRED}" in text
-    assert "It has no circuits: waits for servers in use by ring." in text
+    assert "It has no circuits: waits for servers that other jobs use: ring." in text
     assert "1 job without circuits" in text
     assert "waiting for hosts" not in text
 
