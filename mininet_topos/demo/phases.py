@@ -218,8 +218,8 @@ class Demo:
             install_s=seconds(installed.install_time),
         )
         self.progress.say(
-            f"planned in {facts.plan_ms:.0f} ms ({facts.certificate}, worst slowdown {facts.slowdown:.2f}; ECMP's "
-            f"modelled {facts.ecmp_mean:.2f}), {facts.pins} pins in {facts.install_s:.2f} s"
+            f"planned in {facts.plan_ms:.0f} ms ({facts.certificate}, worst slowdown {facts.slowdown:.2f}; by the "
+            f"model {facts.ecmp_mean:.2f} under ECMP), {facts.pins} pins installed in {facts.install_s:.2f} s"
         )
         return planning, planned, facts
 

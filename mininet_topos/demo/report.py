@@ -289,7 +289,7 @@ def targets(report: Mapping[str, Any]) -> list[Target]:
         _at_least("ECMP / planned iteration", report["ecmp_over_planned"], 1.5),
         _at_most("cut: longest silence, s", report["cut"]["recovery_s"], 1.0),
         _at_most("replug: longest silence, s", report["replug"]["recovery_s"], 1.0),
-        _at_most("after re-plan / before unannounced traffic", after, 1.05),
+        _at_most("iteration after re-plan / before unannounced traffic", after, 1.05),
         _at_most("arithmetic errors", report["arithmetic_errors"], 0),
         _at_most("iterations lost", report["iterations_lost"], 0),
         Target("links discovered", links, "all", report["links_discovered"] == report["links_expected"]),

@@ -97,7 +97,7 @@ def lab(
         str | None,
         typer.Option(
             metavar="unix:PATH",
-            help="Train jobs on a leaf-spine or fat-tree, with occasional faults, over a socket of the API.",
+            help="Train jobs, with occasional faults, on a leaf-spine or fat-tree; unix:PATH is the socket of the API.",
         ),
     ] = None,
 ) -> None:

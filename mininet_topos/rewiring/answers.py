@@ -66,7 +66,9 @@ def _accepted(folder: Path, job_id: str) -> Path:
 
 
 def main(
-    wirings: Annotated[Path, typer.Option(help="Folder that ``answers.give`` writes to.")],
+    wirings: Annotated[
+        Path, typer.Option(help="Folder with the wirings that the controller gives to jobs, one file per job.")
+    ],
     config: Annotated[Path, typer.Option(help="Configuration file, as for signalbox serve.")],
 ) -> None:
     """Run the controller until SIGTERM."""

@@ -89,7 +89,7 @@ HEADINGS = (
     "modelled (s)",
     "measured (s)",
     "ratio",
-    "of first",
+    "measured / first row",
     "iterations (s)",
 )
 

@@ -102,7 +102,9 @@ def spines(
     leaves: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: number of leaves.")] = None,
     spines: Annotated[
         int | None,
-        typer.Option(min=1, help="Leaf-spine: spines of the workload's fabric. Also the default of --most-spines."),
+        typer.Option(
+            min=1, help="Leaf-spine: number of spines of the workload's fabric, and default of --most-spines."
+        ),
     ] = None,
     hosts_per_leaf: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.")] = None,
     k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k of the workload's fabric.")] = None,
@@ -128,7 +130,9 @@ def spines(
     max_slowdown: Annotated[
         float,
         typer.Option(
-            min=1, max=MOST_SLOWDOWN, help="Largest slowdown of an all-reduce with these failures; 1 for no slowdown."
+            min=1,
+            max=MOST_SLOWDOWN,
+            help="Largest slowdown that an all-reduce may have with these failures; 1 for none.",
         ),
     ] = 1.0,
     max_subflows: Annotated[
@@ -251,7 +255,7 @@ def _bandwidth_tables(found: Mapping[str, Any]) -> RenderableType:
     by_time = found["objective"] == Objective.TIME
     unit = "s" if by_time else "s x cost"
     dimensions = Table("dimension", "kind", title="bandwidth of an NPU, each way", title_justify="left")
-    for column in ("size", "Gbit/s", "links x Gbit/s", "cost", f"next Gbit/s ({unit})"):
+    for column in ("size", "Gbit/s", "links x Gbit/s", "cost", f"one more Gbit/s saves ({unit})"):
         dimensions.add_column(column, justify="right")
     for each in found["dimensions"]:
         links = f"{each['links']} x {each['link_gbps']:.4g}"
@@ -303,7 +307,7 @@ def _placement_table(job: Mapping[str, Any]) -> RenderableType:
     table.title = escape(job["job_id"])
     for way in job["placements"]:
         parts = way["placement"]
-        order = "; ".join(f"{part['part']} {_ranks(part['ranks'])}" for part in parts) if parts else "ranks as NPUs"
+        order = "; ".join(f"{part['part']} {_ranks(part['ranks'])}" for part in parts) if parts else "rank r on NPU r"
         table.add_row(escape(order), f"{way['time_s']:.6g}", _steps(way))
     return table
 
@@ -312,7 +316,13 @@ def _spines_tables(found: Mapping[str, Any], export: Path | None) -> RenderableT
     counted = COUNTED[FabricKind(found["fabric"])]
     place = "leaf" if found["fabric"] == FabricKind.LEAF_SPINE else "pod"
     table = Table(counted.replace("_", " "), title="lower bound of the slowdown, for any routing", title_justify="left")
-    for column in ("Gbit/s each", f"Gbit/s of a {place}", "intact", f"{found['failures']} failed", "iteration then"):
+    for column in (
+        "Gbit/s each",
+        f"Gbit/s of a {place}",
+        "intact",
+        f"{found['failures']} failed",
+        "iteration if failed",
+    ):
         table.add_column(column, justify="right")
     for each in found["choices"]:
         rates = (f"{each['uplink_gbps']:g}", f"{each['capacity_gbps']:g}")

@@ -130,17 +130,17 @@ def _verdict(job: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
         planned = best["iteration_s"] / other["alternative_s"]
         lines.append(
             f"refused: {alternative(found)} is better, with parallelization {escape(other['parallelization'])}: "
-            f"{other['alternative_s']:.4g} s. On circuits an iteration takes {planned:.4g} times as long by its plan; "
-            f"the bytes that circuits carry need at least {best['break_even']:.4g} times as long"
+            f"{other['alternative_s']:.4g} s. The planned iteration on circuits takes {planned:.4g} times as long; "
+            f"sending the same bytes takes at least {best['break_even']:.4g} times as long on circuits"
         )
     else:
         other_s = min(each["alternative_s"] for each in job["parallelizations"])
         most = best["most_ratio"]
-        limit = "" if most is None else f" as long as pairs of servers send at most {most:.3g} times the bytes of rings"
+        limit = "" if most is None else f" while the bytes outside of rings are at most {most:.3g} times those in rings"
         lines.append(
             f"parallelization {escape(job['parallelization'])}: {best['iteration_s']:.4g} s, "
             f"within {best['gap']:.1%} of its lower bound; {alternative(found)}: {other_s:.4g} s. "
-            f"Fully used circuits are faster than the switch{limit}"
+            f"Circuits that are all in use are faster than the switch{limit}"
         )
     if exact := job["exact"]:
         proven = "proven" if exact["proven"] else "not proven"
