@@ -235,7 +235,7 @@ def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterato
         (src, dst), ratio = ratios[0]
         carried, others = _times(ratio), "" if kind == "nothing" else f" with {kind}"
         if relative and kind != "nothing":
-            carried, others = f"{kind} of its announced amount than other pairs", ""
+            carried, others = f"{kind} of its announced bytes than other pairs do of theirs", ""
         yield f"{src} > {dst} carries {carried}{_and_more(len(ratios) - 1, others)}"
 
 
@@ -261,8 +261,8 @@ def _and_more(count: int, how: str = "") -> str:
 _NOUNS = {SwitchRole.LEAF: ("leaf", "leaves"), SwitchRole.SPINE: ("spine", "spines"), None: ("switch", "switches")}
 
 _TEXTS: Mapping[AlarmKind, str] = {
-    AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst slowdown ({slowdown:.2f}) is above its mean under ECMP "
-    "({ecmp:.2f})",
+    AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan is worse than ECMP: the worst job's slowdown is {slowdown:.2f} "
+    "with the plan, and {ecmp:.2f} on average if switches hash all flows",
     AlarmKind.MASTERSHIP_LOST: "another controller is the master of {subject}, with a newer generation id; Signalbox "
     "does not use the switch",
     AlarmKind.MEMBER_UNLINKED: "member {subject} runs, but has no link to the leader, so other members hold its "

@@ -260,7 +260,7 @@ def _repeated(names: Iterable[str]) -> list[str]:
 def station_mac(text: str) -> str:
     """Return the MAC address in lower case. Raises ``PydanticCustomError`` if it is no unicast address."""
     if not re.fullmatch(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}", text.lower()):
-        raise PydanticCustomError("mac", "must be the MAC address of one station, such as 02:00:00:00:01:01")
+        raise PydanticCustomError("mac", "must be a unicast MAC address, such as 02:00:00:00:01:01")
     return text.lower()
 
 
@@ -292,12 +292,14 @@ class FabricConfig(TomlTable):
     @model_validator(mode="after")
     def _each_once(self) -> Self:
         if twice := _repeated(gateway.mac for gateway in self.gateway):
-            message = "{macs} is in gateway twice; routers that share a MAC address are one gateway"
+            message = "{macs} is the mac of two gateways; write routers that share a MAC address as one gateway"
             raise PydanticCustomError("gateway", message, {"macs": ", ".join(twice)})
         if twice := _repeated(gateway.ip for gateway in self.gateway):
-            raise PydanticCustomError("gateway", "{ips} is in gateway twice", {"ips": ", ".join(twice)})
+            raise PydanticCustomError("gateway", "{ips} is the ip of two gateways", {"ips": ", ".join(twice)})
         if twice := _repeated(f"{link.switch}:{link.port}" for link in self.link):
-            raise PydanticCustomError("link", "{ports} is in link twice", {"ports": ", ".join(twice)})
+            raise PydanticCustomError(
+                "link", "{ports} has two entries in link; leave out one of them", {"ports": ", ".join(twice)}
+            )
         return self
 
 
@@ -374,7 +376,9 @@ class CircuitsConfig(TomlTable):
         if twice := _repeated(f"{server} at {at}" for server, at in servers):
             raise _wrong_fibres("{what} has two interfaces; a server has one at each optical switch", twice)
         if both := sorted({server for server, _ in servers} & {*dpids}):
-            raise _wrong_fibres("{what} is an optical switch and a server", both)
+            raise _wrong_fibres(
+                "{what} is configured as an optical switch and as a server; give the dpid to one of them", both
+            )
         return self
 
 
@@ -388,7 +392,7 @@ class CountersConfig(TomlTable):
     interval_s: Seconds = 2.0
     """Seconds between readings of the counters; counters of new jobs are read more often."""
     window_s: Seconds = 6.0
-    """Seconds over which rates are averaged. Background is also averaged over 1/3 and 2/3 of this time."""
+    """Seconds over which rates are averaged; unannounced traffic also over 1/3 and 2/3 of this time."""
     noise_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.1, ge=0, lt=1)
     """Fraction of a link's capacity below which unannounced traffic is ignored."""
     table_alarm_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.9, gt=0, le=1)
@@ -427,7 +431,7 @@ class JobsConfig(TomlTable):
     max_jobs: Annotated[int, Reloaded.RAISED] = Field(default=2000, ge=1)
     """Largest number of jobs; a controller with more saved jobs does not start."""
     max_virtual_links: Annotated[int, Reloaded.RAISED] = Field(default=200_000, ge=1)
-    """Largest total of virtual links or connections; 8 addresses, ranks or groups count as one of them."""
+    """Largest total of virtual links or connections; 8 names (addresses, ranks, groups) count as one."""
     orphan_lease_s: Seconds = 60.0
     """Seconds for which a restarted controller keeps pins of unknown jobs."""
     max_learning_rules: Annotated[int, Reloaded.RAISED] = Field(default=4032, ge=0)
@@ -442,7 +446,7 @@ def _prefix(text: str) -> str:
     if not re.fullmatch(r"/([!-.0-~]+/)+", text):
         raise PydanticCustomError("prefix", "must begin and end with /, such as /signalbox/")
     if taken := set(text.split("/")) & set(NAMES_IN_ETCD):
-        what = "must not contain {name}, because keys of another store may begin with it"
+        what = "must not contain {name}, a name that Signalbox gives to its own keys"
         raise PydanticCustomError("prefix", what, {"name": f"/{min(taken)}/"})
     return text
 

@@ -93,6 +93,6 @@ def der_parts(data: bytes) -> Iterator[DerPart]:
             count = size & 0x7F
             size, start = int.from_bytes(data[start : start + count]), start + count
         if start + size > len(data):
-            raise ValueError("the bytes are not a certificate")
+            raise ValueError("the bytes are not an X.509 certificate in DER form")
         yield DerPart(data[at], data[start : start + size])
         at = start + size

@@ -23,7 +23,7 @@ def of(certificate: bytes) -> tuple[str, ...]:
     """Return the names without repetitions. Raises ``ValueError`` if the bytes are not a certificate."""
     fields = certificate_fields(certificate)
     if len(fields) <= _SUBJECT:
-        raise ValueError("the bytes are not a certificate")
+        raise ValueError("the bytes are not an X.509 certificate in DER form")
     return tuple(dict.fromkeys([*_alternative_names(fields), *_common_name(fields[_SUBJECT])]))
 
 

@@ -119,7 +119,7 @@ def _names(case: Case) -> list[str]:
 
 def _present(found: FailureAnalysis) -> str:
     now = found.present
-    lost = f" {count(len(now.unrouted), 'flow has', 'flows have')} no path even now." if now.unrouted else ""
+    lost = f" {count(len(now.unrouted), 'flow has', 'flows have')} no path already now." if now.unrouted else ""
     proven = _proven(now.slowdown, now.bound)
     hashed = f"under ECMP {now.ecmp.mean:.2f} on average"
     return f"Now the worst job's slowdown is {now.slowdown:.2f} ({proven}); {hashed}.{lost}"
@@ -149,8 +149,9 @@ def _computed(found: FailureAnalysis) -> str:
         "slowdown after the repair is known. To see the slowdown after a new plan, name one part, or raise --within."
     )
     return (
-        f"{_kinds(found.felt)} can fail, in {count(len(found.felt), 'case', 'cases')}: failures that differ only by "
-        f"interchangeable switches are one case.{spared}{late if bounded else ''}{unplanned if repaired else ''}"
+        f"{_kinds(found.felt)} can fail. This makes {count(len(found.felt), 'case', 'cases')}, because failures that "
+        f"differ only by interchangeable switches count as one.{spared}{late if bounded else ''}"
+        f"{unplanned if repaired else ''}"
     )
 
 

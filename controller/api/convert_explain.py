@@ -53,8 +53,8 @@ def _confirmed(found: JobAnalysis) -> str:
         now = f"pattern {demand.pattern}" if demand.pattern else "another pattern"
         rests_on = "this pattern" if demand.idle_phases else "all of these patterns"
         return (
-            f"Job '{found.job_id}' changes between {demand.patterns} traffic patterns that switches count, and "
-            f"sends {now} now. What follows rests on {rests_on}."
+            f"According to the counters of switches, job '{found.job_id}' changes between {demand.patterns} traffic "
+            f"patterns, and sends {now} now. What follows rests on {rests_on}."
         )
     if source is DemandSource.MEASURED and announced:
         return (
@@ -86,7 +86,7 @@ _RESTS_ON = {
     DemandSource.CONFIRMED: "the announcement",
     DemandSource.MEASURED: "the bytes that switches count",
     DemandSource.PROVISIONAL: "the pairs of hosts that were seen to send",
-    DemandSource.LEARNING: "no counted bytes",
+    DemandSource.LEARNING: "no bytes, because too few are counted",
 }
 
 
@@ -135,7 +135,7 @@ def _nic_cause(found: JobAnalysis) -> str:
     if nic and nic.background >= LEAST_BACKGROUND:
         return f"Job '{found.job_id}' is slowed by unannounced traffic at one of its NICs, not by the fabric"
     at = nic.link if nic else "of a host"
-    return f"Job '{found.job_id}' is slowed at the NIC {at}, which only its own flows share"
+    return f"Job '{found.job_id}' is slowed at the NIC {at} by its own flows, which alone use this NIC"
 
 
 def _other_jobs_at_nic(found: JobAnalysis) -> list[str]:
@@ -246,9 +246,8 @@ def _cut_reason(found: JobAnalysis, cut: LeafCut, reached: float) -> str:
         over = f"{to} {cut.other_leaf} over the {links} that still {'leads' if cut.links == 1 else 'lead'} {there}"
     if spread:
         return f"{what} {over}: {cut.fluid_slowdown:.2f} times their capacity."
-    return (
-        f"{what} {over}: with any routes one of these links is loaded to {cut.whole_slowdown:.2f} times its capacity."
-    )
+    load = f"{cut.whole_slowdown:.2f} times its capacity"
+    return f"{what} {over}: whatever the routes, one of these links is loaded to {load}."
 
 
 def _pinning(found: JobAnalysis) -> str:

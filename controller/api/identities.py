@@ -128,7 +128,9 @@ def _prefix(given: object) -> Network:
     if prefix is None:
         raise PydanticCustomError("prefix", NETWORK_FORM)
     if str(given).partition("/")[0] != str(prefix.network_address):
-        raise PydanticCustomError("host_bits", "is an address in {prefix}: write that prefix", {"prefix": str(prefix)})
+        raise PydanticCustomError(
+            "host_bits", "has address bits after the prefix length; write {prefix}", {"prefix": str(prefix)}
+        )
     return prefix
 
 

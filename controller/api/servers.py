@@ -140,7 +140,7 @@ class Servers(ABC):
         for task in done:
             task.result()
         if ended & done and stopping not in done:
-            raise RuntimeError("gRPC's server has ended by itself")
+            raise RuntimeError("the gRPC server has ended unexpectedly")
 
 
 async def _end_tasks() -> None:

@@ -337,7 +337,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         job_id, force = request.job_id, request.force
         if request.uid and not force:
             raise InvalidInput.of(
-                "uid", "is allowed only with force; without force the lease token identifies the registration"
+                "uid", "is allowed only together with force; without force, lease_token says which registration ends"
             )
         owner = await self._known_uid(job_id, request.uid) if force else self._owner(job_id, request.lease_token)
         deregister = messages.DeregisterJob(JobId(job_id), owner, force and owner is None, CALLER.get().tenant)

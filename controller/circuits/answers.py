@@ -87,6 +87,7 @@ def refusal(answer: Answer) -> str:
     The text says that one switch would be better, and gives the time of an iteration on the switch and on circuits."""
     best, other = answer.best, answer.other
     return (
-        f"one switch with {best.rates.other_gbps:g} Gbit/s per server is better: {other.other_s:.4g} s per iteration, "
-        f"{best.planned_s:.4g} s on circuits ({best.break_even.time_ratio:.4g} times as long for the same bytes)"
+        f"one switch with {best.rates.other_gbps:g} Gbit/s per server is better: an iteration takes "
+        f"{other.other_s:.4g} s on the switch, and {best.planned_s:.4g} s on circuits; on circuits the same bytes "
+        f"take at least {best.break_even.time_ratio:.4g} times as long"
     )

@@ -262,7 +262,8 @@ def _dark_interfaces(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabr
             else f"sent into a circuit to {there}, where no probes arrived"
         )
     for src, dst in fibres.misrouted.items():
-        why[src] = f"sends to {fabric.port_name(dst)} without a circuit to it: fibres are not as configured"
+        there = fabric.port_name(dst)
+        why[src] = f"sends probes that arrive at {there}, to which it has no circuit: fibres are not as configured"
     for src, others in fibres.partners().items():
         why[src] = _may_be_swapped(circuits, fabric, src, others)
     for src in sorted(why):

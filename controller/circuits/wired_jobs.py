@@ -271,9 +271,11 @@ def unwired(
         others = [taken[dpid] for dpid in servers if taken.get(dpid, job.id) != job.id]
         taken = dict.fromkeys(servers, job.id) | taken
         if others:
-            why[job.id] = f"waits for servers in use by {', '.join(list(dict.fromkeys(others))[:MOST_NAMED])}"
+            why[job.id] = (
+                f"waits for servers that other jobs use: {', '.join(list(dict.fromkeys(others))[:MOST_NAMED])}"
+            )
         elif not optical:
-            why[job.id] = "no optical switch has a working interface of every one of its servers"
+            why[job.id] = "no optical switch is connected to all of its servers by working interfaces"
         else:
             why[job.id] = FINDING
             question = question or asked

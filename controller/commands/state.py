@@ -89,8 +89,8 @@ def raise_epoch(
 ) -> None:
     """Raise the generation ids of later controllers above the id that a switch requires.
 
-    A switch refuses a controller with an id below the largest that it has seen, for example of another program. Each
-    controller uses larger ids than the one before. No controller may use the state meanwhile."""
+    A switch refuses a controller whose id is below the largest id that the switch has seen. Another program may have
+    used that id. Each controller uses larger ids than the one before. No controller may use the state meanwhile."""
     with closing(_store(config_file, state_dir)) as store:
         store.raise_epoch(above)
     typer.echo(f"the next controller uses generation ids above {above}")

@@ -200,7 +200,7 @@ class Draining:
             return replace(found, state="safe")
         late = [link.dpid for link in sorted(measured) if self._is_late(link, of.empty_at)]
         if late:
-            names = dict.fromkeys(f"{fabric.name(dpid)} (counters)" for dpid in late)
+            names = dict.fromkeys(f"{fabric.name(dpid)} (counters not read yet)" for dpid in late)
             return replace(found, state="measuring", waits_for=_first_names(names))
         counted = self._load.counted_since(measured, of.empty_at)
         assert counted, "each measured link has two samples"

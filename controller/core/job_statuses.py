@@ -160,7 +160,7 @@ def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False)
     connections per flow on a full link (``planning.efficiency``)."""
     found = formulas_of(job.registration.runs) if job.phases_known else frozenset()
     if found & {*STEPS_WAIT}:
-        return "the steps of its halving collectives wait for each other, and the plan does not tell for how long"
+        return "the steps of its recursive halving wait for each other, for a time that the planner cannot predict"
     if found & {*TREES} and len(job.pairs) > 1:
         return "ranks of a tree send to several others at once, in an order that the library chooses"
     links = job.sending
@@ -169,9 +169,13 @@ def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False)
     if (most := links.most_from_one) > MOST_AT_ONCE:
         return f"one host sends to up to {most} hosts at once; how they share its port is not known"
     if job.spec.library not in ONE_WAY_EACH and links.exchanges:
-        return "whether hosts that send to each other at once take turns depends on the library"
+        return "some pairs of hosts send in both directions, and whether at once or in turns depends on the library"
     if split and job.spec.striping is Striping.BY_SHARE:
-        return "its flows are split, and connections that are not paced do not keep to their shares of a link"
+        return (
+            "its flows are split, and its connections are not paced, so they may not get their planned shares of a link"
+        )
     if outweighed:
-        return "other jobs have more connections per flow on its links, and all connections get equal shares of a link"
+        return (
+            "other jobs on its links have more connections per flow, and each connection gets an equal share of a link"
+        )
     return ""

@@ -164,7 +164,7 @@ def refuse_while_adopting(s: State) -> None:
 def _refuse_unknown_routes(s: State, d: Derived) -> None:
     routes, confirmed = s.routes.routes, d.confirmed().routes
     for job_id in sorted(d.missing().keys() & confirmed.keys()):
-        text = f"job '{job_id}' waits for hosts, but switches hold routes of the job; their traffic is not known"
+        text = f"job '{job_id}' waits for hosts, and switches hold its earlier routes, whose traffic is not known"
         raise NotKnownYet(text, {"jobId": job_id})
     held = set[FlowId]().union(*confirmed.values())
     missing = [flow for flow, route in routes.items() if flow not in held and any(path for path, _ in route)]

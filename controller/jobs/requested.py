@@ -152,7 +152,7 @@ def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
         return
     first, has, links, after = larger
     others = have + grown - after
-    named = f" and names that take as much memory as {after - links} more" if after > links else ""
+    named = f", and its names take the memory of {after - links} more" if after > links else ""
     with in_entry(first.entry):
         raise Exhausted(
             f"job '{first.registration.job_id}' {has}{named}; the other jobs have {others}, and at most "

@@ -264,8 +264,8 @@ class Router:
 
     def _refuse_invented(self, end: End, message: SwitchConnected | SwitchMoved) -> None:
         if not self._is_assigned(end.member, message.dpid, message.generation):
-            what = f"{end.member!a} has announced switch {message.dpid:#x} with generation id {message.generation}"
-            raise Refused(f"{what}, which is not assigned to it")
+            switch = f"switch {message.dpid:#x} with generation id {message.generation}"
+            raise Refused(f"{end.member!a} has announced {switch}, but this switch is not assigned to it with this id")
 
     def _translated(self, end: End, message: FromSwitches) -> Iterator[FromSwitches]:
         """Yield the messages to pass to the control loop in place of this one."""

@@ -90,20 +90,20 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_member_draining",
-        "1 while the member should hold no switch; no series at standbys and without etcd.",
+        "1 while the member is draining, so that it should hold no switch; no series at standbys and without etcd.",
         samples.member_draining,
         ("member",),
     ),
     Family(
         "signalbox_member_refused_total",
-        "Refusals of the member's claims and writes by switches whose master is another controller, since this leader "
-        "started; no series at standbys and without etcd.",
+        "Times that a switch refused a claim or a write of the member, because another controller is its "
+        "master; counted from the start of this leader; no series at standbys and without etcd.",
         samples.member_refused,
         ("member",),
     ),
     one(
         "signalbox_masterships_lost_total",
-        "Refusals of this controller's claims and writes by switches whose master is another controller.",
+        "Times that a switch refused a claim or a write of this controller, because another one is its master.",
         lambda s: s.masterships_lost,
     ),
     Family(
@@ -190,10 +190,14 @@ FAMILIES: tuple[Family, ...] = (
         lambda snapshot: (((reason,), count) for reason, count in snapshot.board.metrics_refused.items()),
         ("reason",),
     ),
-    one("signalbox_state_revision", "Commits in the state directory.", lambda s: s.state_revision),
+    one(
+        "signalbox_state_revision",
+        "Revision of the saved state; it grows with each commit.",
+        lambda s: s.state_revision,
+    ),
     one(
         "signalbox_state_failed_commits_total",
-        "Commits to the state directory that failed; their changes were refused.",
+        "Commits to the saved state that failed; the controller refused their changes.",
         lambda s: s.state_failures,
     ),
     Family(
@@ -202,7 +206,9 @@ FAMILIES: tuple[Family, ...] = (
         lambda snapshot: (((drain.name, drain.state), 1) for drain in snapshot.status.drains.values()),
         ("part", "state"),
     ),
-    Family("signalbox_counters_age_seconds", "Age of the oldest counters.", samples.counters_age),
+    Family(
+        "signalbox_counters_age_seconds", "Age of the oldest port or flow counters of any switch.", samples.counters_age
+    ),
     Family(
         "signalbox_switch_counters_age_seconds",
         "Age of the latest port counters and flow counters of the switch.",
@@ -329,7 +335,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_demand(
         "signalbox_job_learning",
-        "1 while switches count all pairs of the job's hosts; 0 while they do so only because the job is new.",
+        "1 while switches count all pairs of the job's hosts, unless they only check the announcement of a new job.",
         lambda d: d.learning,
     ),
     Family(
@@ -356,7 +362,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     of_plan(
         "signalbox_plan_slowdowns_proven_listed",
-        "Number of job slowdowns proven over candidate paths only; 0 unless above signalbox_plan_slowdowns_proven.",
+        "Number of job slowdowns proven optimal over candidate paths, if more than over all shortest paths; else 0.",
         lambda p: p.slowdowns_proven_listed,
     ),
     of_plan(
@@ -367,10 +373,14 @@ FAMILIES: tuple[Family, ...] = (
     of_plan("signalbox_plan_unrouted_flows", "Virtual links without a path in the plan.", lambda p: len(p.unrouted)),
     of_plan("signalbox_plan_subflows", "Subflows of all virtual links in the latest plan.", lambda p: p.subflows),
     one("signalbox_plan_installed", "1 when the latest plan is installed on the switches.", lambda s: s.plan_installed),
-    one("signalbox_plan_moves_left", "Moves from the plan to its goal plan.", lambda s: s.moves_left),
+    one(
+        "signalbox_plan_moves_left",
+        "Flows that must still move to get from the latest plan to its goal plan.",
+        lambda s: s.moves_left,
+    ),
     one(
         "signalbox_plan_blocked_flows",
-        "Moves to the goal plan that must be made together.",
+        "Flows that block the goal plan: they must move together, and one planning cycle may not move so many.",
         lambda s: s.blocked_flows,
     ),
     Family("signalbox_plan_age_seconds", "Time since the latest plan was made.", samples.plan_age),

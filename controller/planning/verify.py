@@ -127,12 +127,18 @@ def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tup
     total, of_job = 0, Counter[int]()
     for group in proof["groups"]:
         members, least, weight = set(group["jobs"]), group["least"], group["weight"]
-        _require(weight > 0 < least <= len(members) and group["cut"] >= 0, "a group has no weight or no jobs")
+        _require(
+            weight > 0 < least <= len(members) and group["cut"] >= 0,
+            "a group of a proof needs a weight above 0, jobs and a cut",
+        )
         proves = cuts[group["cut"]].proves(members, least, bound, slowdowns[0])
         _require(proves, f"cut {group['cut']} does not prove {bound / whole:.6g} for {least} of {len(members)} jobs")
         total += weight * least
         of_job.update(dict.fromkeys(members, weight))
-    _require(total > (jobs - 1) * max(of_job.values()), f"the groups of a proof do not require {jobs} slow jobs")
+    _require(
+        total > (jobs - 1) * max(of_job.values()),
+        f"the groups of a proof show fewer than the {jobs} slow jobs that the proof claims",
+    )
     return jobs, bound
 
 
@@ -152,7 +158,7 @@ class Cut:
         price, self._unit, self._whole = dict(cut["prices"]), int(cut["unit"]), int(plan["denominator"])
         self._single, self._rooms, self._most = len(price) == 1, Counter[int](), int(cut.get("subflows", 1))
         counts = self._most > 1 and self._unit > 0 and not cut["phases"]
-        _require(self._most == 1 or counts, "a cut that counts subflows has a unit, and no phases")
+        _require(self._most == 1 or counts, "a cut that counts subflows needs a unit above 0, and must have no phases")
         self._links = [plan["links"][link][2] for link in price]
         for link, of in price.items():
             self._rooms[plan["links"][link][2]] += of
@@ -164,7 +170,10 @@ class Cut:
                 part >= 0 <= price[link] - divided[job, link],
                 "the prices of the phases of a link add up to more than the price of the link",
             )
-        _require(self._unit >= 0 and all(link >= 0 <= of for link, of in price.items()), "a price is negative")
+        _require(
+            self._unit >= 0 and all(link >= 0 <= of for link, of in price.items()),
+            "the unit and the prices of a cut must not be negative",
+        )
         every, nowhere, own = Walks(graph, price), Walks(graph, {}), {job for job, _ in parts}
         walks = {cell: Walks(graph, of) for cell, of in parts.items()}
         cells = Counter[Any]()

@@ -95,9 +95,11 @@ def _wrong_links(links: tuple[_Link, ...]) -> Iterator[FieldProblem]:
             message = "name the ports of both ends, as in ['leaf1:leaf1-eth5', 'spine2:spine2-eth1'], or of neither"
             yield FieldProblem(f"link[{n}].ends", message)
         elif link.has_ports and link.cables is not None:
-            yield FieldProblem(f"link[{n}].cables", "is for links without ports: two ports have one cable")
+            yield FieldProblem(
+                f"link[{n}].cables", "must be left out, because the ends name ports: one cable connects two ports"
+            )
         elif (a, a_port) == (b, b_port):
-            yield FieldProblem(f"link[{n}].ends", f"both ends are {link.ends[0]}")
+            yield FieldProblem(f"link[{n}].ends", f"both ends are {link.ends[0]}; they must be two different switches")
 
 
 def _repeated(found: _Inventory) -> Iterator[FieldProblem]:

@@ -133,7 +133,9 @@ class SouthboundProcess:
             if self._silent > MOST_SILENT:
                 self._stopping = True  # the other threads need not report the end
                 self._child.end()
-                raise SignalboxError(f"the process of the southbound has sent nothing in {self._silent} checks")
+                raise SignalboxError(
+                    f"the process that speaks OpenFlow has sent nothing for {self._silent * LOOK_AT_LIFE_S:g} s"
+                )
 
     def _receive(self) -> None:
         with suppress(EOFError, OSError):

@@ -385,7 +385,7 @@ class Admission:
             elif entry.late_at <= now:
                 entry.late_at = inf
                 limited_log.warning(
-                    "switch not claimed yet: it is not certain that this controller holds it",
+                    "switch not claimed yet: another controller may have been assigned to it",
                     dpid=f"{entry.holder.id:#x}",
                 )
         elif isinstance(entry.roles, Standing) and entry.late_at <= now:
@@ -434,7 +434,7 @@ class Admission:
         elif roles.state == "unsupported" and self._holding.is_shared:
             entry.holder.refuse(
                 "no_roles",
-                f"the switch has no roles, which it needs because several controllers divide the switches: {roles.why}",
+                f"the switch does not support OpenFlow roles, which several controllers need: {roles.why}",
             )
         elif isinstance(roles, Mastership):
             dpid = f"{entry.holder.id:#x}"
@@ -443,7 +443,7 @@ class Admission:
                 self._stop_using(entry, refused=True)
             else:
                 if roles.state == "unsupported":
-                    what = "switch has no roles, so any controller can write to it"
+                    what = "switch does not support OpenFlow roles, so any controller can write to it"
                     limited_log.warning(what, dpid=dpid, why=roles.why)
                 entry.is_admitted, entry.is_confirmed = True, roles.state == "master"
                 entry.is_named = True

@@ -248,7 +248,7 @@ def _spec(data: Any) -> JobSpec:
 def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
     spec = _spec(data["spec"])
     if spec.job_id != job_id:
-        raise ValueError(f"the saved spec has the id '{spec.job_id}'")
+        raise ValueError(f"the saved spec belongs to another job, '{spec.job_id}'")
     texts = (str(data["uid"]), str(data["tenant"]), str(data["request_id"]))
     arrangement = _arrangement(data["wiring"]) if "wiring" in data else None
     revision = int(data.get("revision", 1))

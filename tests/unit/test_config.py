@@ -32,7 +32,7 @@ def test_the_mac_address_of_a_gateway_is_taken_in_any_case(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("mac", ["01:00:5e:00:00:01", "ff:ff:ff:ff:ff:ff", "00:00:5e:00:01", "router"])
 def test_what_is_no_stations_mac_address_is_refused(tmp_path: Path, mac: str) -> None:
-    must = f"must be the MAC address of one station, such as 02:00:00:00:01:01 (given: {mac!r})"
+    must = f"must be a unicast MAC address, such as 02:00:00:00:01:01 (given: {mac!r})"
     assert refused(tmp_path, GATEWAY.format(mac)) == f"fabric.gateway[0].mac: {must}"
 
 
@@ -41,10 +41,10 @@ def test_what_is_no_stations_mac_address_is_refused(tmp_path: Path, mac: str) ->
     [
         (
             GATEWAY.format("00:00:5e:00:01:0a") + GATEWAY.format("00:00:5E:00:01:0A"),
-            "00:00:5e:00:01:0a is in gateway twice; routers that share a MAC address are one gateway",
+            "00:00:5e:00:01:0a is the mac of two gateways; write routers that share a MAC address as one gateway",
         ),
-        (GATEWAY.format("02:00:00:00:00:01") + GATEWAY.format("02:00:00:00:00:02"), "10.0.4.254 is in gateway"),
-        (2 * LINK, "leaf1:e1 is in link twice"),
+        (GATEWAY.format("02:00:00:00:00:01") + GATEWAY.format("02:00:00:00:00:02"), "10.0.4.254 is the ip of two gateways"),
+        (2 * LINK, "leaf1:e1 has two entries in link; leave out one of them"),
         (OPTICAL.format(""), "must have 1 to 4096 ports"),
         # A share: 5 instead of 0.05 for 5 % would have every plan refused.
         ("[planning]\nmin_gain = 5\n", "must be less than 1 (given: 5)"),
@@ -122,7 +122,7 @@ def test_unknown_tables_come_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES_IN_ETCD)
 def test_a_prefix_in_etcd_that_another_store_could_have_as_a_key_is_refused(tmp_path: Path, name: str) -> None:
-    must = f"etcd.prefix: must not contain /{name}/, because keys of another store may begin with it"
+    must = f"etcd.prefix: must not contain /{name}/, a name that Signalbox gives to its own keys"
     assert refused(tmp_path, f'[etcd]\nprefix = "/a/{name}/b/"').startswith(must)
 
 

@@ -69,7 +69,7 @@ def test_a_fibre_that_is_cut_takes_its_two_circuits_and_nothing_is_expected_back
 def test_jobs_are_explained_with_their_circuits_or_why_there_are_none(running: Running) -> None:
     answer = " ".join(running.client.explain("first").answer)
     assert "The job runs on 12 circuits: no server forwards any pinned flow of the job." in answer
-    with pytest.raises(NotKnownYet, match="job 'second' has no circuits: waits for servers in use by first"):
+    with pytest.raises(NotKnownYet, match="job 'second' has no circuits: waits for servers that other jobs use: first"):
         running.client.explain("second")
 
 
@@ -179,5 +179,7 @@ def test_the_page_shows_servers_on_a_circle_and_the_circuits_of_a_job(running: R
             chromium.until(partial(says, chromium, f"{job}: {said}"))
         chromium.driver.find_element(By.TAG_NAME, "body").send_keys("e")
         chromium.until(
-            lambda: "job 'second' has no circuits: waits for servers in use by first" in chromium.text(".said")
+            lambda: (
+                "job 'second' has no circuits: waits for servers that other jobs use: first" in chromium.text(".said")
+            )
         )

@@ -168,8 +168,8 @@ def test_slowdowns_that_were_not_computed_are_left_out() -> None:
 def test_the_answer_counts_what_can_fail_and_names_the_worst() -> None:
     assert said_of_failures(FAILURES) == (
         "Now the worst job's slowdown is 1.00 (no routing is better); under ECMP 2.50 on average. "
-        "2 switches without hosts can fail, in 1 case: failures that differ only by interchangeable switches are one "
-        "case. No flow uses the other 2 cables, so their failure changes nothing. "
+        "2 switches without hosts can fail. This makes 1 case, because failures that differ only by interchangeable "
+        "switches count as one. No flow uses the other 2 cables, so their failure changes nothing. "
         "The worst failure is that of s101 (or one of 1 like it), with a slowdown of 2.00 after planning (no routing "
         "is better); under ECMP 2.50 on average. "
         "No failure leaves a flow without a path."
@@ -184,7 +184,7 @@ REPAIRED = replace(WORST, basis="repair", slowdown=3.0)
     ({"outcomes": (), "felt": (), "unfelt": ()}, "The fabric has no part of the chosen kinds that can fail."),
     ({"outcomes": (), "felt": ()}, "No flow uses the 2 cables that can fail: no failure changes anything."),
     ({"outcomes": (replace(WORST, lost=(LOST,)),)}, "2 failures leave up to 1 flow without a path."),
-    ({"present": replace(FAILURES.present, unrouted=(LOST, LOST))}, "2 flows have no path even now."),
+    ({"present": replace(FAILURES.present, unrouted=(LOST, LOST))}, "2 flows have no path already now."),
     ({"pinned": False}, "No flow is pinned now: these results are for"),
     (
         {"outcomes": (REPAIRED,)},

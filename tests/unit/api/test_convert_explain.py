@@ -71,7 +71,9 @@ def test_a_job_that_collides_with_itself_is_named_with_the_link() -> None:
 
 
 def changes(patterns: str, now: str) -> str:
-    return f"Job 'g1' changes between {patterns} traffic patterns that switches count, and sends {now}"
+    return (
+        f"According to the counters of switches, job 'g1' changes between {patterns} traffic patterns, and sends {now}"
+    )
 
 
 @pytest.mark.parametrize(("of_job", "expected"), [
@@ -226,7 +228,7 @@ OWN = "The fullest link of the job is leaf1:5. It is loaded to 1.25 times its ca
     ),
     (
         nic(0.0, G1),
-        f"Job 'g1' is slowed at the NIC leaf1:5, which only its own flows share: {TAKES}",
+        f"Job 'g1' is slowed at the NIC leaf1:5 by its own flows, which alone use this NIC: {TAKES}",
         f"{OWN} alone.",
     ),
 ])  # fmt: skip

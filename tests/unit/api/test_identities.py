@@ -109,7 +109,7 @@ def test_every_wrong_entry_is_named(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("given", "problem"), [
-    ('["10.0.1.0/24", "10.0.2.1/24"]', "[1]: is an address in 10.0.2.0/24: write that prefix"),
+    ('["10.0.1.0/24", "10.0.2.1/24"]', "[1]: has address bits after the prefix length; write 10.0.2.0/24"),
     ('["10.0.1.0/33"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
     ('["2001:db8::/32"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
     ('["leaf1"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),

@@ -496,8 +496,8 @@ class Run:
             if wiring_of(told.registration):
                 assert (told.state, told.waiting) == ("pinned", ""), f"{job_id}: {told.state} {told.waiting}"
                 assert all(self.reaches(*pair) for pair in permutations(servers, 2)), f"{job_id} is not connected"
-            elif told.waiting.startswith("waits for servers in use by "):
-                others = told.waiting.removeprefix("waits for servers in use by ").split(", ")
+            elif told.waiting.startswith("waits for servers that other jobs use: "):
+                others = told.waiting.removeprefix("waits for servers that other jobs use: ").split(", ")
                 assert {waits.get(server) for server in servers} >= set(others), f"{job_id}: {told.waiting}"
                 waits = dict.fromkeys(servers, job_id) | waits
             else:

@@ -75,8 +75,8 @@ def test_a_job_waits_until_its_servers_are_free_and_takes_their_circuits_over() 
     fabric.send(RegisterJob(all_reduce("two", [4, 5, 6])))
     fabric.register("three", [6, 7])
     waiting = fabric.job("two")
-    assert (waiting.state, waiting.waiting) == ("pending", "waits for servers in use by one")
-    assert fabric.job("three").waiting == "waits for servers in use by two"
+    assert (waiting.state, waiting.waiting) == ("pending", "waits for servers that other jobs use: one")
+    assert fabric.job("three").waiting == "waits for servers that other jobs use: two"
     assert not fabric.status.alarms
     circuits = fabric.circuits
     fabric.send(DeregisterJob(JobId("one")))
@@ -197,7 +197,7 @@ def test_servers_are_not_free_before_the_end_of_their_job_is_saved() -> None:
     fabric.run(2)
     assert {job_id: job.waiting for job_id, job in fabric.status.jobs.items()} == {
         "one": "",
-        "two": "waits for servers in use by one",
+        "two": "waits for servers that other jobs use: one",
     }
     assert len(set(fabric.circuits.values())) == len(fabric.circuits) == 8
 

@@ -414,7 +414,7 @@ def test_old_counters_say_nothing(fabric: FakeFabric) -> None:
         fabric.run(1)
         fabric.count_rules({}, {}, of=[dpid for dpid in fabric.switches if dpid != LEAF1])
     waits = state(fabric, "spine2")
-    assert (waits.state, waits.waits_for) == ("measuring", ("leaf1 (counters)",))
+    assert (waits.state, waits.waits_for) == ("measuring", ("leaf1 (counters not read yet)",))
     counted_again(fabric)
     assert state(fabric, "spine2").state == "safe"
 

@@ -351,7 +351,7 @@ def test_connections_that_an_update_keeps_count_with_the_names_that_it_adds() ->
     reported = frozenset(Connected("10.0.0.1", port, "10.0.0.2", 9) for port in range(1, 5))
     registry.report_connections(job.id, "10.0.0.1", reported, job.uid)
     more = spec(reports_connections=True, endpoints=[f"10.0.0.{host}" for host in range(1, 10)])
-    expected = r"has 4 connections \(each counts as a virtual link\) and names that take as much memory as 1 more; "
+    expected = r"has 4 connections \(each counts as a virtual link\), and its names take the memory of 1 more; "
     with pytest.raises(Exhausted, match=expected):
         registry.update([UpdateJob(more, owner=job.uid)])
     assert registry.jobs[A].spec == job.spec

@@ -94,9 +94,7 @@ def test_a_large_spec_counts_though_it_makes_one_virtual_link() -> None:
     register(registry, spec(2, links=44), "blue")  # 44 links and 45 addresses count as 49 links
     with pytest.raises(Exhausted, match="job 'job3' makes 2 virtual links; the other jobs have 99, and at most 100"):
         register(registry, spec(3, links=2), "blue")
-    with pytest.raises(
-        Exhausted, match="job 'job3' makes 1 virtual links and names that take as much memory as 49 more"
-    ):
+    with pytest.raises(Exhausted, match="job 'job3' makes 1 virtual links, and its names take the memory of 49 more"):
         register(registry, JobSpec.parse(large.model_dump() | {"job_id": "job3"}), "blue")
     registry.deregister(job.id, job.uid, 0.0)
     register(registry, spec(3, links=2), "blue")
@@ -109,12 +107,12 @@ def test_what_parallelizations_say_counts_though_one_of_them_makes_virtual_links
     ways = [{"name": name, **sends} for name in "abcd"]
     large = JobSpec.parse(plain.model_dump() | {"transfers": (), "parallelizations": ways})
     with pytest.raises(
-        Exhausted, match="makes 20 virtual links and names that take as much memory as 96 more; the other jobs ha"
+        Exhausted, match="makes 20 virtual links, and its names take the memory of 96 more; the other jobs ha"
     ):
         register(registry, large, "blue")
     job = register(
         registry, large.model_copy(update={"parallelizations": large.parallelizations[:3]}), "blue"
-    )  # 1 virtual link, and names that take as much memory as 72 more
+    )  # 1 virtual link, and names that take the memory of 72 more
     with pytest.raises(Exhausted):
         register(registry, spec(2, links=27), "blue")
     registry.deregister(job.id, job.uid, 0.0)

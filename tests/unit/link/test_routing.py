@@ -343,7 +343,7 @@ def test_a_generation_id_that_is_not_assigned_gives_a_southbound_no_switch(loop:
     assigned = {("one/1", A, 5), ("two/2", A, 6)}
     loop.router = Router(loop._put, GRACE_S, BARRIER_S, lambda: loop.now, lambda *claim: claim in assigned)
     one, two = Southbound(loop, member="one/1"), Southbound(loop, member="two/2")
-    with pytest.raises(Refused, match="generation id 9, which is not assigned to it"):
+    with pytest.raises(Refused, match="generation id 9, but this switch is not assigned to it with this id"):
         one.says(ConnectionRefused("x", None, "tls"), SwitchMoved(A, "s", (), 9))
     assert loop.heard == []
     assert one.says(SwitchConnected(A, "s", (), 5)) == [SwitchConnected(A, "s", ())]

@@ -281,6 +281,6 @@ def test_circuits_and_jobs_that_get_them_or_wait_are_told() -> None:
     fabric.register("one", [1, 2, 3, 4])
     assert {"circuits changed", "job wired"} <= {*told(before, wired := fabric.status)}
     fabric.register("two", [4, 5])
-    assert ("job has no circuits", {"job": "two", "why": "waits for servers in use by one"}) in details(
+    assert ("job has no circuits", {"job": "two", "why": "waits for servers that other jobs use: one"}) in details(
         wired, fabric.status
     )

@@ -72,7 +72,7 @@ ends = ["leaf1", "spine1"]
 
 @pytest.mark.parametrize(("text", "said"), [
     ('[[link]]\nends = ["a:1", "b"]', r"link\[0\].ends: name the ports of both ends"),
-    ('[[link]]\nends = ["a:1", "b:1"]\ncables = 2', r"link\[0\].cables: is for links without ports"),
+    ('[[link]]\nends = ["a:1", "b:1"]\ncables = 2', r"link\[0\].cables: must be left out, because the ends name ports"),
     ('[[link]]\nends = ["a", "a"]', r"link\[0\].ends: both ends are a"),
     ('[[switch]]\nname = "a"\nrole = "core"', r"switch\[0\].role: must be 'leaf' or 'spine'"),
     ('[[switch]]\nname = "a"\nrack = "r1"', r"switch\[0\].rack: needs the dpid of the switch too"),

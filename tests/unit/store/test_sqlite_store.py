@@ -204,7 +204,8 @@ def test_every_job_that_cannot_be_read_is_named_and_the_state_stays_as_it_is(tmp
     write_records(tmp_path, JOBS | {("job", "c"): bad, ("job", "d"): other})
     before = (tmp_path / "state.db").read_bytes()
     with pytest.raises(
-        InvalidInput, match=r"cannot be read: .*job 'c': .*algorithm.*job 'd': the saved spec has the id 'e'"
+        InvalidInput,
+        match=r"cannot be read: .*job 'c': .*algorithm.*job 'd': the saved spec belongs to another job, 'e'",
     ):
         read(tmp_path)
     assert (tmp_path / "state.db").read_bytes() == before
