@@ -268,7 +268,7 @@ _TEXTS: Mapping[AlarmKind, str] = {
     AlarmKind.MEMBER_UNLINKED: "member {subject} runs, but has no link to the leader, so other members hold its "
     "switches",
     AlarmKind.DUPLICATE_DPID: "a second switch, at {peer}, has the dpid of {subject} ({dpid:#x}) and is refused",
-    AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules",
+    AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules, which Signalbox did not make",
     AlarmKind.LLDP_MALFORMED: "{subject} sends malformed link discovery packets (LLDP), which Signalbox ignores",
     AlarmKind.LLDP_FORGED: "{subject} sends link discovery packets (LLDP) with a wrong signature, which Signalbox "
     "ignores; cause: a host that forges links, or a cable to the fabric of another controller",
@@ -276,8 +276,8 @@ _TEXTS: Mapping[AlarmKind, str] = {
     "Signalbox ignores; cause: a host that repeats what it received, or a switch with a long delay",
     AlarmKind.LLDP_REFLECTED: "{subject} receives its own link discovery packets (LLDP), which Signalbox ignores; "
     "cause: a loop, or a host that repeats what it received",
-    AlarmKind.PUNT_LIMIT_EXCEEDED: "{port_kind} {subject} sends more to the controller than its limit: {packets} "
-    "packets dropped in the last {seconds:.0f} s",
+    AlarmKind.PUNT_LIMIT_EXCEEDED: "{port_kind} {subject} sends more to the controller than its limit allows: "
+    "{packets} packets dropped in the last {seconds:.0f} s",
     AlarmKind.STATE_NOT_SAVED: "changes of jobs cannot be saved and are refused: {why}",
     AlarmKind.CONNECTIONS_REFUSED: "connections to the OpenFlow port are refused ({subject}), the first of them from "
     "{peer}; the log names the others",

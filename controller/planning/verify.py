@@ -132,7 +132,10 @@ def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tup
             "a group of a proof needs a weight above 0, jobs and a cut",
         )
         proves = cuts[group["cut"]].proves(members, least, bound, slowdowns[0])
-        _require(proves, f"cut {group['cut']} does not prove {bound / whole:.6g} for {least} of {len(members)} jobs")
+        _require(
+            proves,
+            f"cut {group['cut']} does not prove the bound {bound / whole:.6g} for {least} of {len(members)} jobs",
+        )
         total += weight * least
         of_job.update(dict.fromkeys(members, weight))
     _require(

@@ -342,8 +342,9 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
         "scheme": found["scheme"],
         "flows": f"{found['flows']:,} in {found['subflows']:,} subflows, "
         f"at most {found['max_subflows_of_a_flow']} each",
-        "worst slowdown": f"{found['max_slowdown']:.4g}, {found['gap']:.2%} above the bound {found['bound']:.4g}; "
-        f"bound {whole} {found['integer_bound']:.4g}, with any splitting {found['fluid_bound']:.4g}"
+        "worst slowdown": f"{found['max_slowdown']:.4g}, {found['gap']:.2%} above the lower bound "
+        f"{found['bound']:.4g}; "
+        f"lower bound {whole} {found['integer_bound']:.4g}, with any splitting {found['fluid_bound']:.4g}"
         + ("; senders that do not pace their subflows are slower" if found["if_paced"] else "")
         + ("; flows without a path are left out" if found["unrouted"] else ""),
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} slowdowns proven "

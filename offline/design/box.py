@@ -48,11 +48,11 @@ def _beyond_sums(question: Question, least: Floats, most: Floats, exactly: bool)
     up. ``most``: upper limits of the bandwidths, not reduced by the budget."""
     limits, needed = question.limits, float(least.sum())
     if limits.total is not None and needed > limits.total:
-        message = f"must be at least what the dimensions need, {needed:.10g} (given: {limits.total:.10g})"
+        message = f"must be at least the sum of the least bandwidths, {needed:.10g} (given: {limits.total:.10g})"
         yield FieldProblem("total_gbps", message)
         return
     if exactly and limits.total is not None and most.sum() < limits.total * (1 - 1e-12):
-        message = f"must be at most what the dimensions may have, {most.sum():.10g} (given: {limits.total:.10g})"
+        message = f"must be at most the sum of the largest bandwidths, {most.sum():.10g} (given: {limits.total:.10g})"
         yield FieldProblem("total_gbps", message)
         return
     if limits.budget is None:

@@ -114,10 +114,10 @@ def _spans(order: Sequence[Part], sizes: Mapping[Part, int], shape: Shape) -> di
             taken = free if rest % free == 0 else rest
             if free % taken:
                 size, name = shape.sizes[d], shape.names[d]
-                message = (
-                    f"{part} {sizes[part]} does not fit into '{name}': {rest} ranks remain, and {free} of {size} NPUs"
+                ranks = (
+                    f"{rest} ranks must be placed, and {free} of {size} NPUs are free; one number must divide the other"
                 )
-                raise InvalidInput.of("parallelism", f"{message} are free; one number must divide the other")
+                raise InvalidInput.of("parallelism", f"{part} {sizes[part]} does not fit into '{name}': {ranks}")
             spans[part][d] = taken
             places[d], rest = free // taken, rest // taken
             if rest == 1:

@@ -97,7 +97,7 @@ def test_a_plan_is_made_and_shown(signalbox: Signalbox, spec_file: Path) -> None
 
 def test_alarms_are_listed_and_said_to_be_known(signalbox: Signalbox) -> None:
     assert signalbox("alarms", "acknowledge", "foreign_rules", "spine1", "--comment", "ours").status == 0
-    known = "warning foreign_rules: spine1 holds 2 foreign rules (acknowledged: ours)\n"
+    known = "warning foreign_rules: spine1 holds 2 foreign rules, which Signalbox did not make (acknowledged: ours)\n"
     assert signalbox("alarms", "list").out == known
     assert "(acknowledged: ours)" in signalbox("status").out
     assert signalbox("alarms", "silence", "foreign-rules", "spine1", "--for", "2h").status == 0

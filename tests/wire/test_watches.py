@@ -187,7 +187,7 @@ def test_watching_alarms_sends_all_then_those_raised_and_over(api: Running, clie
     publish(api, alarms(more, lost))
     second = next(watch)
     assert [alarm.text for alarm in second.raised] == [
-        "spine1 holds 3 foreign rules",
+        "spine1 holds 3 foreign rules, which Signalbox did not make",
         "another controller is the master of leaf1, with a newer generation id; Signalbox does not use the switch",
     ]
     assert second.raised[0].raise_time == first.raised[0].raise_time

@@ -81,7 +81,10 @@ def test_a_job_that_waits_for_hosts_has_no_slowdown_and_no_ideal_time_and_counts
 def test_foreign_rules_are_counted_and_said_to_be_more_when_some_were_not_read() -> None:
     fabric = started(FakeFabric())
     rules = fabric.switches[LEAF].rules()
-    for is_partial, said in ((True, "leaf1 holds at least 3 foreign rules"), (False, "leaf1 holds 3 foreign rules")):
+    for is_partial, said in (
+        (True, "leaf1 holds at least 3 foreign rules, which Signalbox did not make"),
+        (False, "leaf1 holds 3 foreign rules, which Signalbox did not make"),
+    ):
         fabric.loop.state.sync.read_soon(LEAF, fabric.now)
         fabric.loop.handle([Tick()], fabric.now)
         fabric.send(SwitchRules(LEAF, rules, 3, is_partial=is_partial))

@@ -98,7 +98,7 @@ def refusal(plan: Any) -> str:
 def test_whole_flows_are_counted_in_units(whole: dict[str, Any]) -> None:
     assert verify(whole) == ("worst slowdown 2, at least 2 with any routes; 2 of 2 slowdowns proven", 0)
     whole["cuts"][0]["unit"] = 0
-    assert refusal(whole) == "cut 0 does not prove 2 for 1 of 2 jobs"
+    assert refusal(whole) == "cut 0 does not prove the bound 2 for 1 of 2 jobs"
     whole["cuts"][0]["unit"] = RATE
     whole["flows"][2]["max_subflows"] = 2
     assert "does not prove" in refusal(whole), "one may be split"
@@ -257,9 +257,15 @@ CHANGES = {
     "a bound below": (at("proofs", 0, "bound", value=1999), "slowdown number 1 from the worst is 2, but"),
     "a bound for more jobs": (at("proofs", 0, "jobs", value=2), f"{BOUND} 2 from the worst"),
     "a bound for no job": (at("proofs", 0, "jobs", value=0), f"{BOUND} 0"),
-    "a larger least": (at("proofs", 0, "groups", 0, "least", value=2), "cut 0 does not prove 2 for 2 of 2 jobs"),
+    "a larger least": (
+        at("proofs", 0, "groups", 0, "least", value=2),
+        "cut 0 does not prove the bound 2 for 2 of 2 jobs",
+    ),
     "no least": (at("proofs", 0, "groups", 0, "least", value=0), "a group has no weight or no jobs"),
-    "a job too few": (at("proofs", 0, "groups", 0, "jobs", value=[1]), "cut 0 does not prove 2 for 1 of 1 jobs"),
+    "a job too few": (
+        at("proofs", 0, "groups", 0, "jobs", value=[1]),
+        "cut 0 does not prove the bound 2 for 1 of 1 jobs",
+    ),
     "no weight": (at("proofs", 0, "groups", 0, "weight", value=0), "a group has no weight or no jobs"),
     "a cut that is not there": (
         at("proofs", 0, "groups", 0, "cut", value=1),

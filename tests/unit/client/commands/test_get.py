@@ -53,7 +53,7 @@ def test_all_of_a_kind_are_listed_or_those_that_are_named_and_the_busiest_links_
     assert alarm[:3] == ["warning", "foreign_rules", "spine1"]
     assert alarm[-5:] == ["spine1", "holds", "2", "foreign", "rules"]
     sentence = signalbox("alarms", "list", "foreign_rules").text
-    assert sentence == "warning foreign_rules: spine1 holds 2 foreign rules"
+    assert sentence == "warning foreign_rules: spine1 holds 2 foreign rules, which Signalbox did not make"
     found = signalbox("get", "links", "--top", 2, "--json").json
     shown = [(link["name"], link["use"], link["jobs"]) for link in found["links"]]
     assert shown == [("leaf1:1>spine1", 0.8, [{"job_id": "ring", "flows": 1}]), ("leaf2:1>spine1", None, [])]
@@ -164,7 +164,7 @@ def test_a_switch_is_described_with_what_crosses_it_and_how_full_its_tables_are(
     assert spine["switch"]["name"] == "spine1", "it goes by its dpid too"
     assert spine["jobs"] == [{"job_id": "ring", "flows": 1}]
     assert [alarm["kind"] for alarm in spine["alarms"]] == ["foreign_rules"]
-    assert "spine1 holds 2 foreign rules" in signalbox("describe", "switch", "spine1").out
+    assert "spine1 holds 2 foreign rules, which Signalbox did not make" in signalbox("describe", "switch", "spine1").out
     leaf = signalbox("describe", "switch", "leaf1", "--json").json
     assert leaf["jobs"] == [{"job_id": "ring", "flows": 2}], "one of them is hashed, but ends here"
     assert [host["ip"] for host in leaf["hosts"]] == [H1]
@@ -199,7 +199,7 @@ def test_what_is_not_there_is_named_and_each_kind_of_error_has_its_exit_status(
 
 
 def test_an_acknowledgement_says_which_alarms_it_concerns(signalbox: Signalbox) -> None:
-    said = "spine1 holds 2 foreign rules (acknowledged"
+    said = "spine1 holds 2 foreign rules, which Signalbox did not make (acknowledged"
     assert said in signalbox("alarms", "acknowledge", "foreign_rules", "spine1").text
     none = signalbox("alarms", "acknowledge", "foreign_rules", "spine")
     assert (none.status, "no alarm foreign_rules of spine is raised now; alarms silence" in none.err) == (5, True)

@@ -114,8 +114,8 @@ def test_critical_alarms_come_first_and_many_of_a_kind_are_a_line_with_the_first
     )
     assert text(printing.status(found))[-3:] == [
         "critical state_not_saved: changes of jobs cannot be saved and are refused: No space left on device",
-        "warning foreign_rules: leaf1 holds 2 foreign rules",
-        "warning foreign_rules: leaf2 holds 3 foreign rules",
+        "warning foreign_rules: leaf1 holds 2 foreign rules, which Signalbox did not make",
+        "warning foreign_rules: leaf2 holds 3 foreign rules, which Signalbox did not make",
     ]
     assert printing.status_line(found).endswith("3 alarms, 1 of them critical")
     assert printing.status_line(status()).endswith("0 alarms")

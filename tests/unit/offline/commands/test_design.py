@@ -95,7 +95,7 @@ def test_what_is_said_to_be_proven_is_no_less_than_the_gap(
     (("pod, kind", "compute, kind"), "network.yaml:5:6: dimensions[1].name: must not be 'compute'"),
     (("size: 4", "size: 1e300"), "size: is too large (given: 1e+300)"),
     (("size: 4,", "size: 4, min_gbps: 900,"),
-     "total_gbps: must be at least what the dimensions need, 900.000001 (given: 900)"),
+     "total_gbps: must be at least the sum of the least bandwidths, 900.000001 (given: 900)"),
     (("total", "relations: [{factors: {node: 1}, max_gbps: 1e-300}]\ntotal"),
      "relations: leave no bandwidths within the other limits"),
     (("total", "relations: [{factors: {rack: 1}, max_gbps: 1}]\ntotal"),

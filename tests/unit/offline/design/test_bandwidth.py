@@ -72,7 +72,8 @@ def test_a_price_is_what_the_next_unit_takes_off_the_time(limit: str) -> None:
 
 @pytest.mark.parametrize(("limits", "path", "message"), [
     ({}, "dimensions[0]", "'a' has no limit: give total_gbps, max_gbps, or a budget and cost_per_gbps"),
-    ({"total": 8.0, "least": (5.0, 4.0)}, "total_gbps", "must be at least what the dimensions need, 9 (given: 8)"),
+    ({"total": 8.0, "least": (5.0, 4.0)}, "total_gbps",
+     "must be at least the sum of the least bandwidths, 9 (given: 8)"),
     ({"budget": 8.0, "least": (5.0, 4.0)}, "budget", "must be at least the cost of the least bandwidths, 9 (given: 8)"),
     ({"total": 5.0, "least": (5.0, 0.0)}, "dimensions[1]", "the limits leave no bandwidth for 'b', in which jobs send"),
     ({"total": 8.0, "relations": (Relation((1.0, -1.0), least=10.0),)},

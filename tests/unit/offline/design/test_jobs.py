@@ -169,7 +169,7 @@ A_MODEL = dump({"job_id": "a", "model": MODEL})
     (f"{A_MODEL}placement: [tensor]\nparallelism: {{tensor: 2, pipeline: 2}}",
      "3:1: placement: must name each of these parts once: tensor, data, pipeline"),
     (f"{dump({'job_id': 'a', 'model': MODEL | {'heads': 6}})}parallelism: {{tensor: 6, data: 8}}",
-     "3:1: parallelism: tensor 6 does not fit into 'package': 6 ranks remain, and 4 of 4 NPUs "
+     "3:1: parallelism: tensor 6 does not fit into 'package': 6 ranks must be placed, and 4 of 4 NPUs "
      "are free; one number must divide the other"),
     (f"job_id: a\nhosts: 10.0.1-4.1-32\n{A_TRANSFER}", 
      "2:1: hosts: must have at most 64 ranks, the number of NPUs (given: 128)"),
