@@ -119,7 +119,9 @@ def _names(case: Case) -> list[str]:
 
 def _present(found: FailureAnalysis) -> str:
     now = found.present
-    lost = f" {count(len(now.unrouted), 'flow has', 'flows have')} no path already now." if now.unrouted else ""
+    lost = (
+        f" {count(len(now.unrouted), 'flow has', 'flows have')} no path even without a failure." if now.unrouted else ""
+    )
     proven = _proven(now.slowdown, now.bound)
     hashed = f"under ECMP {now.ecmp.mean:.2f} on average"
     return f"Now the worst job's slowdown is {now.slowdown:.2f} ({proven}); {hashed}.{lost}"

@@ -96,14 +96,14 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_member_refused_total",
-        "Times that a switch refused a claim or a write of the member, because another controller is its "
-        "master; counted from the start of this leader; no series at standbys and without etcd.",
+        "Claims and writes of the member that switches refused because another controller is their master, since the "
+        "start of this leader; no series at standbys and without etcd.",
         samples.member_refused,
         ("member",),
     ),
     one(
         "signalbox_masterships_lost_total",
-        "Times that a switch refused a claim or a write of this controller, because another one is its master.",
+        "Claims and writes of this controller that switches refused because another controller is their master.",
         lambda s: s.masterships_lost,
     ),
     Family(

@@ -99,7 +99,7 @@ def _wrong_links(links: tuple[_Link, ...]) -> Iterator[FieldProblem]:
                 f"link[{n}].cables", "must be left out, because the ends name ports: one cable connects two ports"
             )
         elif (a, a_port) == (b, b_port):
-            yield FieldProblem(f"link[{n}].ends", f"both ends are {link.ends[0]}; they must be two different switches")
+            yield FieldProblem(f"link[{n}].ends", f"both ends are {link.ends[0]}; they must be different")
 
 
 def _repeated(found: _Inventory) -> Iterator[FieldProblem]:

@@ -385,7 +385,7 @@ class Admission:
             elif entry.late_at <= now:
                 entry.late_at = inf
                 limited_log.warning(
-                    "switch not claimed yet: another controller may have been assigned to it",
+                    "switch not claimed yet: it may have been assigned to another controller",
                     dpid=f"{entry.holder.id:#x}",
                 )
         elif isinstance(entry.roles, Standing) and entry.late_at <= now:

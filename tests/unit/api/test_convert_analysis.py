@@ -184,7 +184,7 @@ REPAIRED = replace(WORST, basis="repair", slowdown=3.0)
     ({"outcomes": (), "felt": (), "unfelt": ()}, "The fabric has no part of the chosen kinds that can fail."),
     ({"outcomes": (), "felt": ()}, "No flow uses the 2 cables that can fail: no failure changes anything."),
     ({"outcomes": (replace(WORST, lost=(LOST,)),)}, "2 failures leave up to 1 flow without a path."),
-    ({"present": replace(FAILURES.present, unrouted=(LOST, LOST))}, "2 flows have no path already now."),
+    ({"present": replace(FAILURES.present, unrouted=(LOST, LOST))}, "2 flows have no path even without a failure."),
     ({"pinned": False}, "No flow is pinned now: these results are for"),
     (
         {"outcomes": (REPAIRED,)},
