@@ -52,7 +52,7 @@ def _host_address(text: str) -> str:
         raise PydanticCustomError("address", ADDRESS_FORM) from None
     # Refused: unspecified, loopback, multicast and reserved (IANA's registry of special-purpose addresses).
     if address == b"\0\0\0\0" or address[0] == 127 or address[0] >= 224:
-        raise PydanticCustomError("unicast", "must be the address of a host")
+        raise PydanticCustomError("unicast", "must be the address of a host, not loopback, multicast or reserved")
     return text
 
 

@@ -274,7 +274,7 @@ def _may_be_swapped(circuits: OpticalSwitches, fabric: Fabric, at: PortRef, othe
     names = list(map(fabric.port_name, others))
     if len(others) > 1:
         named = ", ".join(names[:MOST_NAMED]) + (", or others" if len(names) > MOST_NAMED else "")
-        return f"may have its fibres swapped with those of one of {named}: probes arrive as if they were"
+        return f"may have its fibres swapped with those of one of {named}: probes arrive as if they were swapped"
     return (
         f"may be connected to {_optical_port_name(circuits, others[0])}, and {names[0]} to "
         f"{_optical_port_name(circuits, at)}: probes arrive as if their fibres were swapped"

@@ -212,7 +212,10 @@ class Assigning:
                 continue
             self._assignments.write(max(self._base, epoch_at(time.time()), newer), {dpid: member})
             self._taken_until[dpid] = now + TAKEN_S
-            limited_log.warning("switch was taken by another controller; its holder claims it again", dpid=f"{dpid:#x}")
+            limited_log.warning(
+                "another controller became master of a switch; the assigned member claims the switch again",
+                dpid=f"{dpid:#x}",
+            )
 
 
 def _holders(members: Iterable[Member]) -> list[Holder]:

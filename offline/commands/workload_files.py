@@ -147,7 +147,10 @@ def simulate_command(
     ] = _DEFAULTS.lose_sent,
     path_stretch: PathStretch = 0,
     max_moves: Annotated[
-        int, typer.Option(min=0, help="With hysteresis: pinned flows that one planning cycle may move at most.")
+        int,
+        typer.Option(
+            min=0, help="With --replan hysteresis: largest number of pinned flows that one planning cycle moves."
+        ),
     ] = MAX_MOVES,
     fail_at: Annotated[float, failure_option(min=0, metavar="S", help="Time of the failures, in s.")] = 0.0,
     repair_at: Annotated[

@@ -294,5 +294,5 @@ def test_a_job_that_cannot_be_announced_says_why(tmp_path: Path) -> None:
     rank = start_rank(tmp_path, 0, 2, "--api", f"unix:{tmp_path}/absent")
     said, _ = rank.communicate(timeout=DEADLINE_S)
     assert rank.returncode == 1
-    assert b"must be the address of a host (given: '127.0.0.1')" in said
+    assert b"must be the address of a host, not loopback, multicast or reserved (given: '127.0.0.1')" in said
     assert b"Traceback" not in said

@@ -112,7 +112,7 @@ def _indexes(path: str, spec: Body) -> range:
         raise InvalidInput.of(f"{path}completionMode", "must be Indexed: the index of a pod gives its rank")
     pods, at_once = spec.get("completions") or 1, spec.get("parallelism", 1)
     if at_once < pods:
-        raise InvalidInput.of(f"{path}parallelism", f"must be {pods}, all pods at once (given: {at_once})")
+        raise InvalidInput.of(f"{path}parallelism", f"must be {pods}, so that all pods run at once (given: {at_once})")
     return range(pods)
 
 

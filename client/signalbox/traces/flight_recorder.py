@@ -324,7 +324,7 @@ def _bytes(entry: Mapping[str, Any], side: str) -> int:
 
 def _dtype_bytes(dtype: object, where: str) -> int:
     if not isinstance(dtype, str):
-        raise InvalidInput.of(where, "must be names such as Float")
+        raise InvalidInput.of(where, "must be a list of type names such as Float")
     size = 1 if dtype.startswith("Float8") else _DTYPE_BYTES.get(dtype.lower())
     if size is None:
         raise InvalidInput.of(where, f"the size of '{cut(dtype)}' is not known; known are {', '.join(_DTYPE_BYTES)}")

@@ -196,7 +196,7 @@ def test_what_is_no_dump_is_refused_and_nothing_of_it_is_run(
         ({"input_sizes": [[-1]]}, "input_sizes: must be a list of shapes such as"),
         ({"input_sizes": [[1]] * 2000}, "input_sizes: at most 1024 tensors are allowed"),
         ({"input_dtypes": ["Quaternion"]}, "input_dtypes: the size of 'Quaternion' is not known; known are byte"),
-        ({"input_dtypes": [3]}, "input_dtypes: must be names such as Float"),
+        ({"input_dtypes": [3]}, "input_dtypes: must be a list of type names such as Float"),
         ({"process_group": 3}, "process_group: must be a list of two texts"),
         ({"process_group": ("9", "undefined")}, "the ranks of process group '9' are not recorded"),
     ],

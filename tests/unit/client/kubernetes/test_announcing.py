@@ -213,7 +213,7 @@ def test_annotations_networks_and_jobs_that_give_no_ranks_are_refused() -> None:
     job["spec"]["completionMode"] = "NonIndexed"
     assert refused(job, pods).startswith("spec.completionMode: must be Indexed")
     job["spec"] |= {"completionMode": "Indexed", "completions": 3}
-    assert refused(job, pods) == "spec.parallelism: must be 3, all pods at once (given: 2)"
+    assert refused(job, pods) == "spec.parallelism: must be 3, so that all pods run at once (given: 2)"
     job["spec"] |= {"completions": 5000, "parallelism": 5000}
     assert refused(job, pods) == "spec: at most 4096 pods can be announced as one job"
     annotate(job, workers="ring")
