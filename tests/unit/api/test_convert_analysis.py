@@ -111,7 +111,7 @@ def test_what_there_is_none_of_is_left_out() -> None:
     ),
     (replace(SLOWED, verdict=Verdict.NIC, nic_slowdown=2.0), "the load of a NIC does not depend on routes"),
     (replace(SLOWED, verdict=Verdict.UNPROVEN, least_slowdown=1.2), "only slowdowns below 1.20 are proven impossible."),
-    (BOUNDED, "s1 sends 4 whole flows over 3 links (1 more has failed, 2 more are drained): with any"),
+    (BOUNDED, "s1 sends 4 whole flows over 3 links (1 more has failed, 2 more are drained): whatever"),
     (replace(BOUNDED, cut=replace(CUT, max_subflows=2)), "s1 sends 4 flows of at most 2 subflows over 3 links"),
     (BOUNDED, "Splitting flows would gain 33%: slowdown 1.33"),
     (replace(BOUNDED, split=replace(SPLIT, slowdown=2.0)), "Splitting flows would gain nothing either."),

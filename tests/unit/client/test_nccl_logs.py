@@ -252,7 +252,7 @@ def test_addresses_of_infiniband_are_not_in_the_log(network: str, tmp_path: Path
         spec_of(lines, tmp_path)
     addresses = ["10.9.0.1", "10.9.0.1", "10.9.0.2", "10.9.0.2"]
     assert spec_of(lines, tmp_path, {"endpoints": addresses}).endpoints == tuple(addresses)
-    with pytest.raises(InvalidInput, match="endpoints: must have one address per rank of the log, 4 \(given: 2\)"):
+    with pytest.raises(InvalidInput, match=r"endpoints: must have one address per rank of the log, 4 \(given: 2\)"):
         spec_of(lines, tmp_path, {"endpoints": addresses[1:3]})
 
 

@@ -51,7 +51,7 @@ def test_all_of_a_kind_are_listed_or_those_that_are_named_and_the_busiest_links_
     columns, _, alarm = signalbox("get", "alarms", "foreign_rules").rows
     assert columns == ["severity", "kind", "subject", "since", "text"]
     assert alarm[:3] == ["warning", "foreign_rules", "spine1"]
-    assert alarm[-5:] == ["spine1", "holds", "2", "foreign", "rules"]
+    assert alarm[-10:] == ["spine1", "holds", "2", "foreign", "rules,", "which", "Signalbox", "did", "not", "make"]
     sentence = signalbox("alarms", "list", "foreign_rules").text
     assert sentence == "warning foreign_rules: spine1 holds 2 foreign rules, which Signalbox did not make"
     found = signalbox("get", "links", "--top", 2, "--json").json

@@ -241,9 +241,8 @@ def test_a_job_says_its_circuits_or_why_it_has_none() -> None:
     fabric = rings(5, (1, 2))
     assert ["circuits", *f"10 circuits {WIRED}".split()] in shown(printing_jobs.job(wired_job(fabric)))
     unwired = unwired_job("waits for servers that other jobs use: ring")
-    assert ["circuits", "none:", "waits", "for", "servers", "in", "use", "by", "ring"] in shown(
-        printing_jobs.job(unwired)
-    )
+    none = "circuits none: waits for servers that other jobs use: ring"
+    assert none.split() in shown(printing_jobs.job(unwired))
     route = pb.ListedRoute(src="10.0.1.1", dst="10.0.2.1")
     assert ["10.0.1.1", "10.0.2.1", "no", "circuits"] in shown(describe.routes_table([route], unwired))
     assert ["10.0.1.1", "10.0.2.1", "ecmp"] in shown(describe.routes_table([route], wired_job(fabric)))
