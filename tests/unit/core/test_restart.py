@@ -107,7 +107,7 @@ def test_routes_of_a_job_that_waits_for_hosts_are_not_left_out_of_a_proof(fabric
     fabric.start(CONFIG, late=late)
     fabric.run(CONFIG.discovery.adoption_patience_s + 5)
     assert not fabric.status.adopting
-    assert "waits for hosts, but switches hold routes of the job" in str(fabric.request(GetPlanProof()))
+    assert "waits for hosts, and switches hold its earlier routes" in str(fabric.request(GetPlanProof()))
     assert fabric.request(WhatIf(frozenset(), None, 1.0)) is None, "failures are analysed of what runs"
     fabric.connect(*late)
     fabric.run(10)

@@ -266,7 +266,7 @@ def test_no_factor_is_said_of_a_job_that_reports_no_iterations() -> None:
         assert demand.difference.relative is not reports
         said = difference_text(demand.difference)
         assert (" times what was announced" in said) is reports
-        assert (" of its announced amount than other pairs" in said) is not reports
+        assert (" of its announced bytes than other pairs do of theirs" in said) is not reports
 
 
 def test_traffic_in_the_other_direction_is_said_once() -> None:
