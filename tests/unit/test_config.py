@@ -43,7 +43,10 @@ def test_what_is_no_stations_mac_address_is_refused(tmp_path: Path, mac: str) ->
             GATEWAY.format("00:00:5e:00:01:0a") + GATEWAY.format("00:00:5E:00:01:0A"),
             "00:00:5e:00:01:0a is the mac of two gateways; write routers that share a MAC address as one gateway",
         ),
-        (GATEWAY.format("02:00:00:00:00:01") + GATEWAY.format("02:00:00:00:00:02"), "10.0.4.254 is the ip of two gateways"),
+        (
+            GATEWAY.format("02:00:00:00:00:01") + GATEWAY.format("02:00:00:00:00:02"),
+            "10.0.4.254 is the ip of two gateways",
+        ),
         (2 * LINK, "leaf1:e1 has two entries in link; leave out one of them"),
         (OPTICAL.format(""), "must have 1 to 4096 ports"),
         # A share: 5 instead of 0.05 for 5 % would have every plan refused.
