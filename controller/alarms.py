@@ -185,7 +185,7 @@ def _ahead_text(switch: str, generation: int) -> str:
 def _table_text(switch: str, use: TableUse, refused: int) -> str:
     _, entries, limit = use
     table = f"table {use.name}" if isinstance(use.table, Table) else f"the table of {use.name.replace('_', ' ')}"
-    is_full = refused or use.is_full
+    is_full = refused or use.is_at_least(1)
     known = [] if entries is None else [f"{entries} entries" if limit is None else f"{entries} of {limit} entries"]
     if refused:
         known.append(f"{'1 rule' if refused == 1 else f'{refused} rules'} refused")

@@ -11,7 +11,7 @@ frozen sets) are also the same if they are equal.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from functools import partial
 from itertools import chain, compress
@@ -268,6 +268,13 @@ class Edits(Generic[Key, Value]):
         return self.changed[key] if key in self.changed else self._entries.get(key)
 
 
+def subtract(counts: Counter[Key], key: Key) -> None:
+    """Subtract one from the count of a key. Counts of 0 are removed, because peers may use any number of keys."""
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
+
+
 _PLAIN = (tuple, frozenset, str, int, float, type(None))
 
 
@@ -302,15 +309,6 @@ class Row(Generic[*Inputs, Value]):
     def later(self) -> Callable[[], Value]:
         """Return a function that derives the value later, from the inputs of this moment."""
         return partial(self._value, *self._inputs())
-
-
-def when(
-    condition: Callable[[], object], row: Callable[[], Value], otherwise: Callable[[], Value]
-) -> Callable[[], Value]:
-    """Return a function that returns the value of ``row`` while the condition is true, else of ``otherwise``.
-
-    While the condition is false, ``row`` is not derived."""
-    return lambda: row() if condition() else otherwise()
 
 
 class Touched(NamedTuple, Generic[Key]):

@@ -9,6 +9,7 @@ In: calls. Out: messages for the control loop, each with a future for its reply.
 - ``services``, ``fabric_work``: the handlers. ``leading``: refuses calls that only the active controller may answer.
 - ``convert`` and the files that begin with ``convert_``: convert messages to frozen types and back. Job specs are
   converted by ``mapping`` of the client library, which client and controller share.
+- ``rule_purposes``: the purpose of each rule on a switch, and its text.
 
 The other modules:
 

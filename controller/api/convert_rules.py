@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from controller.api.pages import filled
+from controller.api.rule_purposes import Ordered, Purposes, Use, actions_text, match_text
 from controller.fabric.topology import Dpid, Fabric
 from controller.status import Status
-from controller.tables.purpose import Ordered, Purposes, Use, actions_text, match_text
 from controller.tables.rules import FlowRule, GroupRule, Rule
 from signalbox.mapping import number_of
 from signalbox.v1 import signalbox_pb2 as pb

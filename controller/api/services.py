@@ -29,6 +29,7 @@ from controller.api.leading import by_leader
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.long_work import BYTES_OF_PART, LongWork, parts_of
 from controller.api.pages import page
+from controller.api.rule_purposes import ordered
 from controller.api.waking import Bursts
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.fabric.topology import Dpid
@@ -45,7 +46,6 @@ from controller.planning.messages import (
 from controller.shared_map import Memo
 from controller.status import JobStatus, Status, StatusBoard
 from controller.store.members import NO_MEMBERS, Membership
-from controller.tables.purpose import ordered
 from signalbox import mapping
 from signalbox.errors import (
     Conflict,

@@ -270,7 +270,8 @@ class AlarmTimes:
         raised alarms. An alarm must be in the same group at every call, since only changed entries are examined.
         ``awaits_parts``: whether missing parts may still be discovered after the restart."""
         changes: dict[AlarmKey, Alarm | None] = {}
-        for before, raised in zip_longest(self._groups, groups, fillvalue=_NO_ALARMS):
+        none: Mapping[Any, Alarm] = {}
+        for before, raised in zip_longest(self._groups, groups, fillvalue=none):
             for _, was, alarm in differing(before, raised):
                 goes_on = was is not None and alarm is not None and was.key == alarm.key
                 if was and not goes_on:
@@ -294,6 +295,3 @@ class AlarmTimes:
 
 def _silence(key: AlarmKey, silences: Mapping[SilenceKey, Silence]) -> Silence | None:
     return silences.get(key) or silences.get((key[0], ""))
-
-
-_NO_ALARMS: Mapping[Any, Alarm] = {}

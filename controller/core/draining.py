@@ -62,14 +62,10 @@ class _Progress:
         self.waits_for = _first_names(names)
         self.empty_at = None if names else now if self.empty_at is None else self.empty_at
 
-    def note_quiet(self, src: PortRef, is_read: bool) -> None:
-        """Record that a port sends nothing to the drained part.
-
-        ``is_read``: whether the port's switch is connected and its rules have been read."""
-        self.quiet[src] = is_read
-
-    def note_sending(self, src: PortRef) -> None:
+    def note(self, src: PortRef, quiet: bool | None) -> None:
+        """Record whether a port sends to the drained part. ``quiet``: value in ``self.quiet``; None if it may send."""
         self.quiet.pop(src, None)
+        self.quiet |= {} if quiet is None else {src: quiet}
 
 
 class _Surroundings(NamedTuple):
@@ -147,7 +143,7 @@ class Draining:
         src = sender.src
         is_read = src.dpid in self._sync.installed
         if not is_read and src in of.quiet:
-            of.note_quiet(src, is_read=False)
+            of.note(src, quiet=False)
             return ""
         if of.quiet.get(src):
             return ""
@@ -157,9 +153,9 @@ class Draining:
         # no packet enters the switch.
         if around and (src not in around.sending or (settled and is_read and src.dpid not in around.fed)):
             if is_read:
-                of.note_quiet(src, is_read=True)
+                of.note(src, quiet=True)
             return ""
-        of.note_sending(src)
+        of.note(src, quiet=None)
         if not is_read:
             return "its rules are being read" if src.dpid in fabric.switches else "no control connection"
         if settled and around:  # for example rules kept for hosts that are not found yet

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Hashable, ItemsView, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, takewhile
 from operator import is_
 from typing import Generic, NamedTuple, TypeVar
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.topology import Fabric, Host, Link, LinkId
-from controller.shared_map import Memo, differing
+from controller.shared_map import Memo, differing, subtract
 
 Key = TypeVar("Key", bound=Hashable)
 Floats = NDArray[np.float64]
@@ -237,56 +238,29 @@ class LinkStatus(NamedTuple):
 
 
 class LinkFigures(Mapping[LinkId, LinkStatus]):
-    """Figures of all links with counters, kept in arrays.
+    """Figures of all links with counters. They are converted from arrays when one of them is first read.
 
-    ``place``: index of each link in the arrays. Rates are in bit/s, NaN where a rate is not known."""
-
-    __slots__ = ("_background_bps", "_bytes", "_place", "_rate_bps")
+    ``links``: order of the links in the arrays. Rates are in bit/s, NaN where a rate is not known."""
 
     def __init__(
-        self,
-        place: Mapping[LinkId, int],
-        bytes_total: NDArray[np.uint64],
-        rate_bps: Floats,
-        background_bps: Floats,
+        self, links: Collection[LinkId], bytes_total: NDArray[np.uint64], rate_bps: Floats, background_bps: Floats
     ) -> None:
-        self._place = place
-        self._bytes = bytes_total
-        self._rate_bps = rate_bps
-        self._background_bps = background_bps
+        self._links = links
+        self._arrays = (bytes_total, rate_bps, background_bps)
+
+    @cached_property
+    def _figures(self) -> Mapping[LinkId, LinkStatus]:
+        columns = ([None if value != value else value for value in array.tolist()] for array in self._arrays)
+        return dict(zip(self._links, map(LinkStatus, *columns), strict=True))
 
     def __getitem__(self, link: LinkId) -> LinkStatus:
-        at = self._place[link]
-        return LinkStatus(int(self._bytes[at]), known(self._rate_bps[at]), known(self._background_bps[at]))
+        return self._figures[link]
 
     def __iter__(self) -> Iterator[LinkId]:
-        return iter(self._place)
+        return iter(self._links)
 
     def __len__(self) -> int:
-        return len(self._place)
-
-    def items(self) -> ItemsView[LinkId, LinkStatus]:
-        return _Items(self)
-
-
-class _Items(ItemsView[LinkId, LinkStatus]):
-    _mapping: LinkFigures
-
-    def __iter__(self) -> Iterator[tuple[LinkId, LinkStatus]]:
-        """Yield all items, converting whole arrays, which is much faster than reading their numbers one by one."""
-        figures = self._mapping
-        columns = (figures._bytes.tolist(), _none_for_nan(figures._rate_bps), _none_for_nan(figures._background_bps))
-        rows = list(zip(*columns, strict=True))
-        return ((link, LinkStatus(*rows[at])) for link, at in figures._place.items())
-
-
-def _none_for_nan(values: Floats) -> list[float | None]:
-    return [None if value != value else value for value in values.tolist()]
-
-
-def known(value: np.float64) -> float | None:
-    """Return the value, or None for NaN."""
-    return None if np.isnan(value) else float(value)
+        return len(self._links)
 
 
 class RecentFigures:
@@ -468,9 +442,7 @@ class RecentUses:
         for what in gone:
             del self._made_for[what]
             self._gone[what] = since
-            self._rules_of[what[:2]] -= 1
-            if not self._rules_of[what[:2]]:
-                del self._rules_of[what[:2]]
+            subtract(self._rules_of, what[:2])
         if other:
             self._users = None
         return found

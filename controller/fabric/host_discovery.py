@@ -19,7 +19,7 @@ from controller.fabric.messages import ArpSeen, SendArpReply, SendArpRequest
 from controller.fabric.refusals import PortCounts
 from controller.fabric.topology import PortRef
 from controller.fabric.topology_state import Learned, TopologyState
-from controller.shared_map import differing
+from controller.shared_map import differing, subtract
 
 ASK_AGAIN_S = 1.0
 """Shortest time in seconds between two requests for one address."""
@@ -171,9 +171,7 @@ class _Turns:
         before = self._queues.pop(who, ())
         self.addresses += len(ips) - len(before)
         for ip in before:
-            self._named[ip] -= 1
-            if not self._named[ip]:
-                del self._named[ip]
+            subtract(self._named, ip)
         self._named.update(ips)
         self._never.pop(who, None)
         self._again.pop(who, None)

@@ -315,7 +315,8 @@ class CandidatePaths:
         self._next = {dpid: frozenset(self.far_end[link] for link in links) for dpid, links in self._out.items()}
         self._previous = {dpid: frozenset(link.dpid for link in links) for dpid, links in self._into.items()}
         self._second: dict[Dpid, frozenset[Dpid]] = {}
-        self._second_last: dict[Dpid, frozenset[Dpid]] = {}
+        self._last: dict[tuple[frozenset[Dpid], Dpid], Sequence[LinkId]] = {}
+        """Last links of all shortest paths to a switch, by the next switches of the source, and this switch."""
         self._distances: dict[tuple[Dpid, Dpid], int | None] = {}
         self._found: dict[tuple[Dpid, Dpid], tuple[Path, ...]] = {}
         self._cut: set[tuple[Dpid, Dpid]] = set()
@@ -356,30 +357,17 @@ class CandidatePaths:
 
     def ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
         """Return the first links and the last links of all shortest paths, without computing the paths."""
-        before, after = self._next.get(src, frozenset()), self._previous.get(dst, frozenset())
-        match self.distance(src, dst):
-            case 2:
-                first = last = before & after
-            case 4:  # every walk of four links is a shortest path
-                to, fro = self._before_two_links(dst), self._after_two_links(src)
-                first = frozenset([switch for switch in before if not to.isdisjoint(self._next.get(switch, ()))])
-                last = frozenset([switch for switch in after if not fro.isdisjoint(self._previous.get(switch, ()))])
-            case _:
-                return self._searched_ends(src, dst)
-        out, into = self._out[src], self._into[dst]
-        return (
-            [link for link in out if self.far_end[link] in first] if len(first) < len(before) else out,
-            [link for link in into if link.dpid in last] if len(last) < len(after) else into,
-        )
-
-    def _searched_ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
         hops = self._towards(dst).hops
-        here, last = {src}, set[LinkId]()
-        while here:
-            onward = [link for dpid in here for link in hops.get(dpid, ())]
-            last.update(link for link in onward if self.far_end[link] == dst)
-            here = {self.far_end[link] for link in onward}
-        return hops.get(src, ()), [link for link in self._into[dst] if link in last]
+        first = hops.get(src, ())
+        here = frozenset([self.far_end[link] for link in first])
+        if dst in here:
+            return first, first
+        if (here, dst) not in self._last:
+            ahead, nearest = here, self._previous.get(dst, frozenset())
+            while ahead and ahead.isdisjoint(nearest):
+                ahead = frozenset([self.far_end[link] for dpid in ahead for link in hops[dpid]])
+            self._last[here, dst] = [link for link in self._into.get(dst, ()) if link.dpid in ahead]
+        return first, self._last[here, dst]
 
     def leads(self, path: Path, src: Dpid, dst: Dpid) -> bool:
         """Return whether the path exists and is a shortest path from ``src`` to ``dst``, or an allowed detour."""
@@ -430,10 +418,7 @@ class CandidatePaths:
     def _measure(self, src: Dpid, dst: Dpid) -> int | None:
         if src == dst:
             return 0
-        near = self._near(src, dst)
-        if near is None and not self._after_two_links(src).isdisjoint(self._before_two_links(dst)):
-            return 4
-        return near or self._towards(dst).distance.get(src)
+        return self._near(src, dst) or self._towards(dst).distance.get(src)
 
     def _near(self, src: Dpid, dst: Dpid) -> int | None:
         """Return the distance of two different switches if it is at most 3, else None."""
@@ -450,14 +435,6 @@ class CandidatePaths:
         if found is None:
             on = [self._next.get(switch, frozenset()) for switch in self._next.get(src, ())]
             found = self._second[src] = frozenset().union(*on)
-        return found
-
-    def _before_two_links(self, dst: Dpid) -> frozenset[Dpid]:
-        """Return the switches at the start of walks of two links to ``dst``."""
-        found = self._second_last.get(dst)
-        if found is None:
-            back = [self._previous.get(switch, frozenset()) for switch in self._previous.get(dst, ())]
-            found = self._second_last[dst] = frozenset().union(*back)
         return found
 
     def _find(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:

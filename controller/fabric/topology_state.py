@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
+from controller.shared_map import subtract
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -301,7 +302,7 @@ class TopologyState:
         for at in (src, dst):
             for ip in self._hosts_at.pop(at, ()):
                 del self._hosts[ip]
-                _subtract(self._hosts_of, at.dpid)
+                subtract(self._hosts_of, at.dpid)
                 self._changed = True
         self._heard[src] = dst
         self._arriving[dst].add(src)
@@ -384,7 +385,7 @@ class TopologyState:
     def _remove_link(self, link: LinkId) -> bool:
         if self._links.pop(link, None) is None:
             return False
-        _subtract(self._links_of, link.dpid)
+        subtract(self._links_of, link.dpid)
         return True
 
     def _usable(self, src: PortRef, dst: PortRef) -> bool:
@@ -483,7 +484,7 @@ class TopologyState:
             self._hosts_at[before.at].discard(ip)
             if not self._hosts_at[before.at]:
                 del self._hosts_at[before.at]
-            _subtract(self._hosts_of, before.at.dpid)
+            subtract(self._hosts_of, before.at.dpid)
         self._hosts[ip] = Host(ip, mac, at, nic_bps)
         self._hosts_at[at].add(ip)
         self._hosts_of[at.dpid] += 1
@@ -508,15 +509,6 @@ class TopologyState:
     def _is_namesake(self, dpid: Dpid, switch: Switch) -> bool:
         other = self._switches.get(dpid)
         return dpid != switch.dpid and other is not None and other.name == switch.name
-
-
-def _subtract(counts: Counter[Dpid], dpid: Dpid) -> None:
-    """Subtract one from the count of a dpid.
-
-    Counts of 0 are removed, because a peer may use any number of dpids."""
-    counts[dpid] -= 1
-    if not counts[dpid]:
-        del counts[dpid]
 
 
 def hosts_by_leaf(fabric: Fabric) -> dict[Dpid, list[Host]]:

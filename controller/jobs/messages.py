@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,6 @@ from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network
 from itertools import takewhile
 from socket import AF_INET, AF_INET6, inet_pton
-from types import MappingProxyType
 from typing import Any
 
 from controller.fabric.drains import Drain
@@ -54,10 +53,8 @@ class HostPrefixes:
     def __contains__(self, host: str) -> bool:
         version, family = (6, AF_INET6) if ":" in host else (4, AF_INET)
         number = int.from_bytes(inet_pton(family, host))  # ipaddress is slower, and a job may have 32,768 addresses
-        for (of_version, host_bits), networks in self._networks.items():
-            if of_version == version and number >> host_bits in networks:
-                return True
-        return False
+        networks = self._networks.items()
+        return any(version == of_version and number >> bits in found for (of_version, bits), found in networks)
 
     def __str__(self) -> str:
         more = len(self.prefixes) - MOST_NAMED
@@ -114,10 +111,10 @@ class Ends:
     """Latest ends of registrations."""
 
     def __init__(self) -> None:
-        self._certain: deque[JobEnd] = deque(maxlen=MAX_ENDS)
-        self._snapshot: tuple[JobEnd, ...] | None = ()
-        self.totals: Mapping[EndReason, int] = MappingProxyType(dict.fromkeys(EndReason, 0))
-        """Number of final ends since the start, by reason."""
+        self.certain: tuple[JobEnd, ...] = ()
+        """Latest final ends, oldest first; the same tuple until another end is final."""
+        self.totals: Mapping[EndReason, int] = dict.fromkeys(EndReason, 0)
+        """Number of final ends since the start, by reason; a new mapping on each change."""
         self._of_uid: dict[str, JobEnd] = {}
         self._latest: dict[JobId, str] = {}
         self._of_request: dict[tuple[JobId, str, str], JobEnd] = {}
@@ -144,26 +141,15 @@ class Ends:
 
     def confirm(self, *ends: JobEnd) -> None:
         """Mark these ends as final."""
-        self._certain.extend(ends)
-        self._snapshot = None
-        totals = dict(self.totals)
-        for end in ends:
-            totals[end.reason] += 1
-        self.totals = MappingProxyType(totals)
+        self.certain = (*self.certain, *ends)[-MAX_ENDS:]
+        reasons = [end.reason for end in ends]
+        self.totals = {reason: number + reasons.count(reason) for reason, number in self.totals.items()}
 
     def take_saved(self, ends: Iterable[JobEnd]) -> None:
         """Record the saved ends after a restart, oldest first."""
-        for end in ends:
+        self.certain = tuple(ends)[-MAX_ENDS:]
+        for end in self.certain:
             self.add(end)
-            self._certain.append(end)
-        self._snapshot = None
-
-    @property
-    def certain(self) -> tuple[JobEnd, ...]:
-        """Latest final ends, oldest first; the same tuple until another end is final."""
-        if self._snapshot is None:
-            self._snapshot = tuple(self._certain)
-        return self._snapshot
 
     def of(self, job_id: JobId, uid: str | None) -> JobEnd | None:
         """Return how the registration ``uid`` of this job ended; None if no such end is in memory."""

@@ -33,10 +33,8 @@ from controller.tables.flow_tables import Dropped, counted, dropped_packets
 from controller.tables.messages import Counters, LearningCounters, PortCount, RuleCount
 from controller.tables.rules import FlowKey
 
-
-class _Links(NamedTuple):
-    out: Mapping[PortNo, LinkId]
-    into: Mapping[PortNo, LinkId]
+_Links = tuple[Mapping[PortNo, LinkId], Mapping[PortNo, LinkId]]
+"""Links out of a switch, and links of hosts into it, by port."""
 
 
 class _Flows(NamedTuple):
@@ -248,7 +246,7 @@ class CounterIntake:
 def _links(switch: Switch, edges: Mapping[Dpid, frozenset[PortNo]]) -> _Links:
     edge = edges.get(switch.dpid, frozenset())
     out = {port: LinkId(switch.dpid, port) for port in switch.ports}
-    return _Links(out, {port: LinkId(switch.dpid, port, "in") for port in switch.ports if port in edge})
+    return out, {port: LinkId(switch.dpid, port, "in") for port in switch.ports if port in edge}
 
 
 def _counted_here(dpid: Dpid, hosts: Mapping[str, Host], keys: tuple[FlowKey, ...]) -> _Flows:

@@ -58,6 +58,7 @@ PinsOf = Mapping[str, tuple[Pin, ...]]
 NO_PINS: PinsOf = {}
 
 NO_RULES = RuleSet()
+NO_PORTS = frozenset[PortNo]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class Pipeline:
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
         # Installed rules matter only if some switch cannot reach some leaf.
         held = installed if any(len(to.distance) < len(fabric.switches) for to in towards.values()) else {}
-        none, shut = frozenset[PortNo](), ports_by_switch(closed)
+        none, shut = NO_PORTS, ports_by_switch(closed)
         ways = self._ways(
             {dpid: (dpid, towards, held.get(dpid, NO_RULES).groups, shut.get(dpid, none)) for dpid in fabric.switches}
         )
@@ -127,13 +128,7 @@ class Pipeline:
         rate_pps, one_way = self._settings.punt_rate_pps, self._settings.one_way
         control = self._control(
             {
-                dpid: (
-                    switch,
-                    ports.get(dpid, none) | one_way[dpid] if dpid in one_way else ports.get(dpid, none),
-                    hosts[dpid],
-                    rate_pps,
-                    dpid in one_way,
-                )
+                dpid: (switch, ports.get(dpid, none) | one_way.get(dpid, none), hosts[dpid], rate_pps, dpid in one_way)
                 for dpid, switch in fabric.switches.items()
             }
         )
@@ -497,8 +492,6 @@ def _path_group(dpid: Dpid, leaf: Dpid, port: PortNo, way: WayTo) -> GroupRule:
 
 
 # ---- rules to unknown hosts
-
-NO_PORTS = frozenset[PortNo]()
 
 
 class KeepUnknown:

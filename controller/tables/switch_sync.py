@@ -19,7 +19,7 @@ from itertools import chain, islice
 from typing import Literal, NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric
-from controller.shared_map import Memo, MemoPerKey, SharedMap, updated
+from controller.shared_map import MemoPerKey, SharedMap, updated
 from controller.tables.flow_tables import on_ecmp
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules, TablesRead
 from controller.tables.rules import (
@@ -551,9 +551,9 @@ class TableUse(NamedTuple):
     entries: int | None
     max_entries: int | None
 
-    @property
-    def is_full(self) -> bool:
-        return self.entries is not None and self.max_entries is not None and self.entries >= self.max_entries
+    def is_at_least(self, fraction: float) -> bool:
+        """Return whether the entries are known to take at least this fraction of the capacity."""
+        return self.entries is not None and self.max_entries is not None and self.entries >= fraction * self.max_entries
 
     @property
     def name(self) -> str:
@@ -580,7 +580,6 @@ class TableUses:
         self.of: Mapping[Dpid, tuple[TableUse, ...]] = SharedMap()
         """Use of tables by connected switch, as far as reported; a new mapping on each change."""
         self._alarm_fraction = alarm_fraction
-        self._nearly_full = Memo(_nearly_full)
 
     def record(self, message: TablesRead, held: Collection[RuleSet]) -> bool:
         """Record a report, and return whether a table that was full now has room.
@@ -595,7 +594,8 @@ class TableUses:
         uses = tuple(use for use in now if use != _unknown(use.table))
         if uses != known:
             self.of = updated(self.of, {message.dpid: uses})
-        return not {use.table for use in known if use.is_full} <= {use.table for use in uses if use.is_full}
+        full_before, full = ({use.table for use in some if use.is_at_least(1)} for some in (known, uses))
+        return not full_before <= full
 
     def switch_left(self, dpid: Dpid) -> None:
         self.of = updated(self.of, {dpid: None} if dpid in self.of else {})
@@ -610,20 +610,13 @@ class TableUses:
             for dpid, refusal in refused
             if is_full(refusal.reason) and refusal.mod.op != "delete"
         )
-        for dpid, use in self._nearly_full(self.of, self._alarm_fraction):
-            yield FullTable(dpid, use, without_room.pop((dpid, use.table), 0))
+        for dpid, uses in self.of.items():
+            for use in uses:
+                if use.is_at_least(self._alarm_fraction):
+                    yield FullTable(dpid, use, without_room.pop((dpid, use.table), 0))
         for (dpid, table), number in without_room.items():
             known = (use for use in self.of.get(dpid, ()) if use.table == table)
             yield FullTable(dpid, next(known, _unknown(table)), number)
-
-
-def _nearly_full(of: Mapping[Dpid, tuple[TableUse, ...]], alarm_fraction: float) -> list[tuple[Dpid, TableUse]]:
-    return [
-        (dpid, use)
-        for dpid, uses in of.items()
-        for use in uses
-        if use.entries is not None and use.max_entries is not None and use.entries >= alarm_fraction * use.max_entries
-    ]
 
 
 def _unknown(table: AnyTable) -> TableUse:

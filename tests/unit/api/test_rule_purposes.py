@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from controller.api.rule_purposes import Ordered, Purpose, Purposes, Use, actions_text, match_text, ordered
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import SavedState
 from controller.planning.problem import FlowId
 from controller.tables.flow_tables import FlowPart, pin_key
-from controller.tables.purpose import Ordered, Purpose, Purposes, Use, actions_text, match_text, ordered
 from controller.tables.rules import (
     ETH_ARP,
     ETH_LLDP,
