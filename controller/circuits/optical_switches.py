@@ -348,7 +348,7 @@ class OpticalSwitches:
         if change is None or change.number != -message.change_id:
             return frozenset()
         before = dict(self._known)
-        self.sync.stage_done(replace(message, change_id=change.number), now)
+        self.sync.stage_done(StageDone(change.number, message.results), now)
         if change.number not in self.sync.under_way:
             took_s = now - change.sent_at
             self.change = None

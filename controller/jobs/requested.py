@@ -11,7 +11,7 @@ that report their connections share pairs of hosts. A connection belongs to one 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from heapq import nsmallest
 from itertools import chain
@@ -324,16 +324,16 @@ def misfits(job: Job, new: Reports, total: int, places: Places) -> Iterator[Fiel
     ours = job.spec.addresses
     for address in sorted(new.keys() - ours)[:MAX_NAMED]:
         yield FieldProblem("address", f"{address} is not an address of job '{job.id}'")
-    wrong = [one for one in chain.from_iterable(new.values()) if one.dst_ip not in ours]
-    for one in nsmallest(MAX_NAMED, wrong, key=lambda one: (places.get(one, 0), one)):
+
+    def first(wrong: Callable[[Connected], bool]) -> list[Connected]:
+        found = filter(wrong, chain.from_iterable(new.values()))
+        return nsmallest(MAX_NAMED, found, key=lambda one: (places.get(one, 0), one))
+
+    for one in first(lambda one: one.dst_ip not in ours):
         yield FieldProblem(f"{path_of(one, places)}.dst", f"{one.dst_ip} is not an address of job '{job.id}'")
-    if job.transport is Transport.ROCE_V2:
-        wrong = [one for one in chain.from_iterable(new.values()) if one.dst_port != ROCE_PORT]
-        for one in nsmallest(MAX_NAMED, wrong, key=lambda one: (places.get(one, 0), one)):
-            yield FieldProblem(
-                f"{path_of(one, places)}.dst_port",
-                f"must be {ROCE_PORT}, the RoCEv2 port, in both directions (given: {one.dst_port})",
-            )
+    for one in first(lambda one: one.dst_port != ROCE_PORT) if job.transport is Transport.ROCE_V2 else ():
+        why = f"must be {ROCE_PORT}, the RoCEv2 port, in both directions (given: {one.dst_port})"
+        yield FieldProblem(f"{path_of(one, places)}.dst_port", why)
     if total > MAX_CONNECTIONS:
         yield FieldProblem("connections", f"job '{job.id}' has {total}; at most {MAX_CONNECTIONS} are allowed")
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Protocol
 
 from controller.fabric.topology import Dpid, PortNo, PortRef
@@ -169,7 +168,7 @@ class LocalRepair(Requests):
             ports = {port for group_id in useless.keys() & to for port in useless[group_id]}
             left = tuple(bucket for bucket in group.buckets if bucket.watch_port not in ports)
             if left != group.buckets and any(self._is_usable(dpid, bucket, ()) for bucket in left):
-                wanted[group.group_id] = replace(group, buckets=left)
+                wanted[group.group_id] = GroupRule(group.group_id, group.kind, left, group.distance)
         changes = [
             RuleMod("modify", wanted.get(group_id, groups[group_id]))
             for group_id in wanted.keys() | before.keys()

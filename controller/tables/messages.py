@@ -31,7 +31,7 @@ from controller.fabric.messages import (
     SwitchMoved,
 )
 from controller.fabric.topology import Dpid, PortNo
-from controller.tables.rules import AnyTable, FlowKey, RuleMod, RuleSet, Stage
+from controller.tables.rules import AnyTable, FlowKey, PackedAsArray, RuleMod, RuleSet, Stage
 
 
 def key_hash(key: object) -> int:
@@ -70,8 +70,7 @@ class SwitchRules:
     """Whether the switch has reported so many groups or meters that some were not read."""
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchResult:
+class SwitchResult(PackedAsArray, frozen=True):
     """Result of a stage on one switch."""
 
     rejected: tuple[tuple[RuleMod, str], ...] = ()
@@ -80,8 +79,7 @@ class SwitchResult:
     """Whether the switch has not answered the barrier in time, so that its rules are unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageDone:
+class StageDone(PackedAsArray, frozen=True):
     """Results of a stage: these switches have answered their barrier, disconnected, or timed out.
 
     Switches that are missing in ``results`` are late, and another ``StageDone`` follows for them. Meanwhile the control

@@ -618,7 +618,7 @@ class _Narrowing:
         left = tuple(bucket for bucket in group.buckets if bucket.watch_port != port)
         if left:
             groups = self._groups.setdefault(dpid, dict(self._desired[dpid].groups.items()))
-            groups[group.group_id] = replace(group, buckets=left)
+            groups[group.group_id] = GroupRule(group.group_id, group.kind, left, group.distance)
         elif group.group_id in self._leaf_of:
             self._cut_off[dpid, self._leaf_of[group.group_id]] = None
 

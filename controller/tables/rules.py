@@ -14,12 +14,14 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 from ipaddress import ip_network
 from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
+
+from msgspec import Struct, structs
 
 from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.shared_map import like, unequal, updated
@@ -178,25 +180,25 @@ def between(src_ip: str, dst_ip: str) -> Match:
     return Match(eth_type=ETH_IPV4, ip_src=host_prefix(src_ip), ip_dst=host_prefix(dst_ip))
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class PackedAsArray(Struct, frozen=True, array_like=True, gc=False):
+    """Frozen object that the link packs as an array of its fields, with a tag in unions (``link.codec``)."""
+
+
+class Output(PackedAsArray, tag="port", frozen=True):
     """Send out of a port. A switch drops packets to the port where they arrived."""
 
     port: PortNo
 
 
-@dataclass(frozen=True, slots=True)
-class ToGroup:
+class ToGroup(PackedAsArray, tag="group", frozen=True):
     group_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class ToController:
+class ToController(PackedAsArray, tag="controller", frozen=True):
     """Send the whole packet to the controller."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnyPort:
+class AnyPort(PackedAsArray, tag="any_port", frozen=True):
     """Clear the input port of the packet, so that the packet may leave by the port where it arrived.
 
     OpenFlow has no such action. Nicira's reg_load (ovs-actions(7)) sets the port to 0, which Open vSwitch allows for
@@ -214,8 +216,23 @@ class FlowKey(NamedTuple):
     match: Match
 
 
-@dataclass(frozen=True, slots=True)
-class FlowRule:
+class _WithDistance(PackedAsArray, frozen=True, eq=False):
+    """Rule whose last field is ``distance``: the number of switches that packets still have to cross.
+
+    Rules with smaller distances are installed first. No switch stores the distance, and comparisons of rules ignore
+    it."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and structs.astuple(self)[:-1] == structs.astuple(other)[:-1]
+
+    def __ne__(self, other: object) -> bool:  # that of ``Struct`` would not call ``__eq__``
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(structs.astuple(self)[:-1])
+
+
+class FlowRule(_WithDistance, tag="flow", frozen=True):
     """A flow entry: apply the meter, then the actions, then continue in table ``goto``.
 
     Without actions and ``goto``, packets are dropped."""
@@ -225,11 +242,7 @@ class FlowRule:
     actions: tuple[Action, ...] = ()
     goto: Table | None = None
     meter: int | None = None
-    distance: int = field(default=0, compare=False)
-    """Number of switches that packets still have to cross to the destination.
-
-    Rules with smaller distances are installed first. No switch stores the distance, and comparisons of rules ignore
-    it."""
+    distance: int = 0
 
     @property
     def group_id(self) -> int | None:
@@ -237,8 +250,7 @@ class FlowRule:
         return next((action.group_id for action in self.actions if isinstance(action, ToGroup)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(PackedAsArray, frozen=True):
     """A bucket of a group. The bucket is live only while its ``watch_port`` or ``watch_group`` is live."""
 
     action: Output | ToGroup
@@ -246,8 +258,7 @@ class Bucket:
     watch_group: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRule:
+class GroupRule(_WithDistance, tag="group", frozen=True):
     """A group.
 
     A group that was read from a switch has no buckets here if its kind is ``other`` or if ``Bucket`` cannot express its
@@ -256,7 +267,7 @@ class GroupRule:
     group_id: int
     kind: Literal["select", "fast_failover", "other"]
     buckets: tuple[Bucket, ...]
-    distance: int = field(default=0, compare=False)
+    distance: int = 0
 
     @property
     def key(self) -> tuple[str, int]:
@@ -264,8 +275,7 @@ class GroupRule:
         return "group", self.group_id
 
 
-@dataclass(frozen=True, slots=True)
-class MeterRule:
+class MeterRule(PackedAsArray, tag="meter", frozen=True):
     """Meter that drops packets above ``rate_pps`` per second, after a burst of ``burst_packets``.
 
     Both are 0 for a meter of another form that was read from a switch; such a meter equals no wanted one."""
@@ -278,9 +288,6 @@ class MeterRule:
     def key(self) -> tuple[str, int]:
         """Identity of the meter among all rules of a switch."""
         return "meter", self.meter_id
-
-
-NO_METERS: Mapping[int, MeterRule | None] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,12 +308,12 @@ class RuleSet:
         self,
         flows: Mapping[FlowKey, FlowRule | None],
         groups: Mapping[int, GroupRule | None],
-        meters: Mapping[int, MeterRule | None] = NO_METERS,
+        meters: Mapping[int, MeterRule | None] | None = None,
     ) -> RuleSet:
         """Return the rules with these changes, where None removes a rule.
 
         Unchanged mappings are shared with this set."""
-        return RuleSet(updated(self.flows, flows), updated(self.groups, groups), updated(self.meters, meters))
+        return RuleSet(updated(self.flows, flows), updated(self.groups, groups), updated(self.meters, meters or {}))
 
     def like(self, other: RuleSet) -> RuleSet:
         """Return these rules, sharing the objects of ``other`` for equal rules; ``other`` itself if all are equal."""
@@ -393,8 +400,7 @@ Key = TypeVar("Key")
 AnyRule = TypeVar("AnyRule")
 
 
-@dataclass(frozen=True, slots=True)
-class RuleMod:
+class RuleMod(PackedAsArray, frozen=True):
     """Change of one rule on a switch. ``delete`` removes only the rule with the same key or id."""
 
     op: Literal["add", "modify", "delete"]
@@ -529,7 +535,7 @@ def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
         for bucket in desired.groups[ecmp.action.group_id].buckets
     }
     if ahead and not ahead.issuperset(bucket.action for bucket in rule.buckets if bucket not in fallback):
-        return replace(rule, buckets=fallback)
+        return GroupRule(rule.group_id, rule.kind, fallback, rule.distance)
     return None
 
 

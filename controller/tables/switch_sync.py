@@ -492,7 +492,7 @@ class SwitchSync:
             # A group or meter that exists already was not read, because the switch has very many. The next stage
             # modifies it.
             if exist:
-                accepted = [replace(mod, rule=_unknown_content(mod.rule)) if mod in exist else mod for mod in accepted]
+                accepted = [RuleMod(mod.op, _unknown_content(mod.rule)) if mod in exist else mod for mod in accepted]
                 self._next = None
             self._set_installed({dpid: applied(self.installed[dpid], accepted)})
             if refused:

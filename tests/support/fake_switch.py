@@ -3,9 +3,11 @@
 Input: rule changes, and ports that go up and down. Output: the port that a packet leaves through, or all ports that it
 may leave through. The switch makes the checks of OVS, and also refuses a rule that names a missing group."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+
+from msgspec.structs import replace
 
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.tables.flow_tables import LEARNING_PRIORITY

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import networkx as nx
 import pytest
+from msgspec import structs
 
 from controller.api.convert import job_message
 from controller.api.convert_fabric import fabric_message
@@ -391,7 +392,7 @@ class Run:
         if len(keys) > 1 and self.draw.random() < 0.5:
             one, two = self.draw.sample(keys, 2)
             for here, there in ((one, two), (two, one)):
-                flows[here] = replace(flows[here], actions=switch.flows[there].actions)
+                flows[here] = structs.replace(flows[here], actions=switch.flows[there].actions)
         else:
             del flows[self.draw.choice(keys)]
         switch.flows = flows

@@ -6,9 +6,9 @@ rules. Parts are drained, and the controller restarts. The pins of a job are upd
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from controller.config import Config
 from controller.fabric.messages import ArpSeen, DrainParts, LinkSeen, UndrainParts

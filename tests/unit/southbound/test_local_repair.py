@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 import pytest
+from msgspec import structs
 
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.southbound import openflow_decode as decode
@@ -59,7 +60,7 @@ class Switch(Connection):
         assert (kind, command) == (ofp.OFPT_GROUP_MOD, ofp.OFPGC_MODIFY)
         buckets = decode._buckets(message[GROUP_MOD_SIZE:])
         assert buckets, "no group becomes empty"
-        self.groups[group_id] = replace(self.groups[group_id], buckets=buckets)
+        self.groups[group_id] = structs.replace(self.groups[group_id], buckets=buckets)
         self.changes += 1
 
 
@@ -201,7 +202,7 @@ def test_only_switches_with_this_member_as_confirmed_master_are_changed(fabric: 
 def test_foreign_groups_stay(fabric: Fabric) -> None:
     foreign = GroupRule(7, "select", (bucket(PortNo(1)), bucket(PortNo(2))))
     for dpid in (SPINE, TWO):
-        fabric.switches[dpid].groups[7] = replace(foreign, buckets=foreign.buckets[: 1 if dpid == SPINE else 2])
+        fabric.switches[dpid].groups[7] = structs.replace(foreign, buckets=foreign.buckets[: 1 if dpid == SPINE else 2])
     fabric.set_port(SPINE, 1, up=False)
     assert fabric.switches[TWO].groups[7] == foreign
 

@@ -4,6 +4,7 @@ import struct
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.southbound import multipart
@@ -71,7 +72,7 @@ def test_rules_are_reported_with_the_last_part_of_the_last_reply(wire: Wire) -> 
     wire.answer(GROUPS)
     wire.answer(FLOWS, flow(2))
     assert wire.reported == [], "the keys of three foreign flows are missing"
-    theirs = [replace(rule(priority), cookie=0x77) for priority in (7, 8)]
+    theirs = [structs.replace(rule(priority), cookie=0x77) for priority in (7, 8)]
     wire.answer(FLOWS, flow(1) + flow_entry(theirs[0]), more=True)
     wire.answer(FLOWS, flow_entry(theirs[1]) + flow(2))
     (read,) = wire.reported

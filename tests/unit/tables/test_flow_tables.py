@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, Path, Port, PortNo, PortRef, Switch
 from controller.planning.problem import FlowId, PathShare, whole
@@ -199,7 +200,7 @@ def test_every_part_has_an_entry_of_its_own_with_a_priority_of_its_own_that_wins
     both = PARTS[0]._replace(dst_ports=CLASSES[1])
     assert pin_key(FLOW, both).priority > pin_key(FLOW, PARTS[0]).priority, "more bits are more specific"
     rule = counting_rule(Pin(FLOW, OWNER, None, PARTS[0]), 0)
-    assert read_pin(replace(rule, key=rule.key._replace(priority=rule.key.priority + 1))) is None
+    assert read_pin(structs.replace(rule, key=rule.key._replace(priority=rule.key.priority + 1))) is None
 
 
 def test_packets_of_no_flow_go_on_by_the_entry_for_a_miss() -> None:

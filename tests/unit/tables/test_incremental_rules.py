@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from copy import copy
 from dataclasses import replace
 
 import pytest
@@ -191,7 +192,7 @@ def test_what_follows_from_routes_is_what_follows_from_all_of_them(seed: int) ->
 
 def _copied(rules: RuleSet) -> RuleSet:
     """Return equal rules, none of which is the same object."""
-    return RuleSet.of(map(replace, rules.flows.values()), map(replace, rules.groups.values()), rules.meters.values())
+    return RuleSet.of(map(copy, rules.flows.values()), map(copy, rules.groups.values()), rules.meters.values())
 
 
 def test_a_job_that_comes_makes_no_rule_of_another_job_anew() -> None:

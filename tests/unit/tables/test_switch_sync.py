@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from controller.circuits.optical_switches import changes
 from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
@@ -382,14 +383,14 @@ def test_a_group_whose_narrowing_and_deletion_are_refused_is_tried_again_after_p
         return found
 
     first = tries(0)
-    assert first == [RuleMod("modify", replace(path_group, buckets=(fallback,))), RuleMod("delete", path_group)]
+    assert first == [RuleMod("modify", structs.replace(path_group, buckets=(fallback,))), RuleMod("delete", path_group)]
     assert len(sync.refused) == 1, "one rule is refused, by two changes"
     sync.tick(RETRY_AFTER_S)
     assert tries(RETRY_AFTER_S) == first
     sync.tick(2 * RETRY_AFTER_S)
     assert not tries(2 * RETRY_AFTER_S), "the second pause is longer"
     sync.tick(3 * RETRY_AFTER_S)
-    for mod in first[0], replace(first[1], rule=first[0].rule):
+    for mod in first[0], structs.replace(first[1], rule=first[0].rule):
         stage = sent(sync, wanted)
         assert stage.stage.mods[LEAF] == (mod,)
         sync.stage_done(done(stage), 3 * RETRY_AFTER_S)
@@ -463,7 +464,7 @@ def test_pauses_begin_anew_after_a_rule_that_was_refused_is_accepted() -> None:
 def test_a_group_is_not_deleted_while_a_rule_that_could_not_be_changed_sends_to_it() -> None:
     """The switch would delete the rule with the group."""
     sync = synced(SwitchSync(), leaf=RuleSet.of([to_group()], [group(1)]))
-    wanted = {LEAF: RuleSet.of([replace(to_group(), actions=(Output(PortNo(1)),))])}
+    wanted = {LEAF: RuleSet.of([structs.replace(to_group(), actions=(Output(PortNo(1)),))])}
     change = sent(sync, wanted)
     sync.stage_done(refuse(change, *change.stage.mods[LEAF]), 0)
     assert sync.next_stage(wanted) is None
@@ -473,7 +474,9 @@ def test_a_group_is_not_deleted_while_a_rule_that_could_not_be_changed_sends_to_
     assert [(mod.op, mod.rule) for mod in deletion.stage.mods[LEAF]] == [("delete", group(1))]
     behind = Bucket(ToGroup(7), watch_group=7)
     before, after = (GroupRule(8, "fast_failover", buckets) for buckets in ((behind,), group(2).buckets))
-    sync = synced(SwitchSync(), leaf=RuleSet.of([replace(to_group(), actions=(ToGroup(8),))], [group(1), before]))
+    sync = synced(
+        SwitchSync(), leaf=RuleSet.of([structs.replace(to_group(), actions=(ToGroup(8),))], [group(1), before])
+    )
     wanted = {LEAF: RuleSet.of(sync.installed[LEAF].flows.values(), [after])}
     change = sent(sync, wanted)
     sync.stage_done(refuse(change, *change.stage.mods[LEAF]), 0)
@@ -525,7 +528,7 @@ def test_an_entry_of_somebody_else_is_not_overwritten() -> None:
 
 
 def test_groups_and_meters_that_nobody_of_ours_uses_are_left_alone() -> None:
-    theirs = replace(group(1), group_id=99)
+    theirs = structs.replace(group(1), group_id=99)
     meter = MeterRule(44, 5, 5)
     sync = SwitchSync()
     sync.switch_connected(LEAF)
@@ -534,7 +537,7 @@ def test_groups_and_meters_that_nobody_of_ours_uses_are_left_alone() -> None:
     wanted = {LEAF: RuleSet.of([to_group()], [group(1)])}
     assert sync.next_stage(wanted) is None
     assert sync.foreign == {LEAF: 2}
-    more = {LEAF: RuleSet.of([to_group()], [group(1), replace(group(1, 2), group_id=99)])}
+    more = {LEAF: RuleSet.of([to_group()], [group(1), structs.replace(group(1, 2), group_id=99)])}
     stage = sent(sync, more)
     assert [mod.op for mod in stage.stage.mods[LEAF]] == ["modify"], "an id that we need is ours"
 
@@ -542,13 +545,13 @@ def test_groups_and_meters_that_nobody_of_ours_uses_are_left_alone() -> None:
 def test_of_many_groups_and_meters_of_others_most_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wanted group that was not kept is found when the switch refuses to add it, and is then modified."""
     monkeypatch.setattr(switch_sync, "MOST_OTHERS", 10)
-    theirs = [replace(group(1), group_id=number) for number in range(1000)]
+    theirs = [structs.replace(group(1), group_id=number) for number in range(1000)]
     sync = SwitchSync()
     sync.switch_connected(LEAF)
     read_back(sync, LEAF, RuleSet.of((), theirs, [MeterRule(number, 5, 5) for number in range(500)]))
     assert sync.foreign == {LEAF: 1500}
     assert sum(map(len, sync.held(LEAF))) == 20
-    ours = replace(group(2), group_id=999), MeterRule(499, 1, 1)
+    ours = structs.replace(group(2), group_id=999), MeterRule(499, 1, 1)
     wanted = {LEAF: RuleSet.of((), ours[:1], ours[1:])}
     stage = sent(sync, wanted)
     assert {mod.op for mod in stage.stage.mods[LEAF]} == {"add"}
@@ -585,7 +588,7 @@ def test_a_group_that_only_we_can_have_made_is_ours_without_a_flow() -> None:
     """A controller was killed after it had deleted the pin and before it deleted the path group."""
     switch = Switch(LEAF, "leaf1", {PortNo(3): Port(PortNo(3), "eth3", "02:00:00:00:00:03", True, 1e9)})
     fabric = Fabric(switches={LEAF: switch, SPINE: Switch(SPINE, "leaf2", {})})
-    orphan = replace(group(3), group_id=path_group_id(SPINE, PortNo(3)))
+    orphan = structs.replace(group(3), group_id=path_group_id(SPINE, PortNo(3)))
     sync = SwitchSync()
     sync.switch_connected(LEAF)
     sync.rules_read(SwitchRules(LEAF, RuleSet.of(groups=[orphan]), 0), fabric, 0)

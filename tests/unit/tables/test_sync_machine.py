@@ -6,11 +6,12 @@ have full tables, and others change them. Messages to one switch keep their orde
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.tables.flow_tables import on_ecmp
