@@ -9,7 +9,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
@@ -18,6 +18,7 @@ import structlog
 
 from controller.events import KEPT, LEFT_OUT, Event, EventHistory
 from controller.log_limit import LimitedLog
+from controller.store.commit_queue import batches
 from controller.store.store import EventLines
 from signalbox.words import EventKind
 
@@ -81,8 +82,7 @@ class KeptEvents:
         return found.values()
 
     def _run(self) -> None:
-        while (event := self._events.get()) is not None:
-            together = [event, *self._waiting()]
+        for together in batches(self._events):
             try:
                 self._kept.write([*map(line, together)], self.newest)
             except OSError as error:
@@ -90,14 +90,6 @@ class KeptEvents:
                     "the event history cannot be written", place=self._kept.where, why=error.strerror or str(error)
                 )
             self._closing.wait(self._kept.pause_s)
-
-    def _waiting(self) -> Iterator[Event]:
-        while not self._events.empty():
-            event = self._events.get()
-            if event is None:
-                self._events.put(None)
-                return
-            yield event
 
 
 def newest(lines: Sequence[bytes], most: int) -> list[bytes]:

@@ -359,33 +359,26 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     def _release(self, connection: Connection) -> None:
         self._pause(connection)
-        del self._taken[connection.id]
-        self._discovery.switch_left(connection.id)
         limited_log.info("switch released", switch=_name(connection), dpid=f"{connection.id:#x}")
-        self._reported.pop(connection.id, None)
-        self._put(SwitchLeft(connection.id, released=True))
+        self._left(Dpid(connection.id), released=True)
 
     @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def on_connection_dead(self, connection: Connection) -> None:
-        dpid = self._admitted(connection)
-        if dpid is not None:
-            switch = self._leave(dpid)
-            limited_log.warning("switch left", switch=switch.name, dpid=f"{dpid:#x}")
-            self._reported.pop(dpid, None)
-            self._put(SwitchLeft(dpid))
-        elif (taken := self._taken.get(connection.id)) and taken is connection:
-            del self._taken[taken.id]
-            self._discovery.switch_left(taken.id)
-            self._reported.pop(taken.id, None)
-            self._put(SwitchLeft(taken.id))
+        dpid = Dpid(connection.id)
+        if self._admitted(connection) is not None:
+            limited_log.warning("switch left", switch=self._switches[dpid].name, dpid=f"{dpid:#x}")
+            self._pause(connection)
+        if self._taken.get(dpid) is connection:
+            self._left(dpid)
         if self._admission.connection(connection.id) is connection:
             self._repair.switch_left(connection.id)
         self._admission.gone(connection, time.monotonic())
 
-    def _leave(self, dpid: Dpid) -> _Switch:
-        self._end_conversations(dpid)
+    def _left(self, dpid: Dpid, released: bool = False) -> None:
+        del self._taken[dpid]
         self._discovery.switch_left(dpid)
-        return self._switches.pop(dpid)
+        self._reported.pop(dpid, None)
+        self._put(SwitchLeft(dpid, released))
 
     def _end_conversations(self, dpid: Dpid) -> None:
         self._port_changes.switch_left(dpid)

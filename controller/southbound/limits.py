@@ -18,6 +18,7 @@ from controller.config import OpenFlowConfig
 from controller.fabric.messages import PortChanged, RefusalReason
 from controller.fabric.topology import Dpid, Port, PortNo
 from controller.log_limit import LimitedLog
+from controller.shared_map import subtract
 from controller.tables.messages import FromSwitches
 
 limited_log = LimitedLog(structlog.get_logger("controller.southbound"), period_s=10.0, lines=2)
@@ -70,15 +71,11 @@ class Limits:
 
     def leave(self, address: str, dpid: Dpid | None, ports: int) -> None:
         """Count the end of a connection. ``dpid``: None if it was unknown. ``ports``: number of ports of the switch."""
-        self._connections[address] -= 1
-        if not self._connections[address]:
-            del self._connections[address]
+        subtract(self._connections, address)
         self._ports -= ports
         if dpid is not None:
-            self._dpids[dpid] -= 1
-            if not self._dpids[dpid]:
-                del self._dpids[dpid]
-                self._missing += dpid in self._known
+            subtract(self._dpids, dpid)
+            self._missing += dpid in self._known and dpid not in self._dpids
 
     def take_ports(self, before: int, more: int) -> str:
         """Count ``more`` new ports of a switch that has ``before`` ports.

@@ -114,8 +114,6 @@ def _short_turns() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-log = structlog.get_logger(__name__)
-
 BACKLOG = 512
 MAX_HANDSHAKES = 256
 """Largest number of connections in their handshake; half of ``max_connections`` if that is less.

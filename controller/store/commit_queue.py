@@ -5,13 +5,15 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import structlog
 
 from controller.log_limit import LimitedLog
 from controller.store.records import ChangedRecords
 from controller.store.store import Done
+
+Item = TypeVar("Item")
 
 limited_log = LimitedLog(structlog.get_logger(__name__), period_s=60)
 
@@ -48,8 +50,7 @@ class CommitQueue:
         self._thread.join()
 
     def _run(self) -> None:
-        while (commit := self._commits.get()) is not None:
-            together = [commit, *self._waiting()]
+        for together in batches(self._commits):
             try:
                 found = self._write([one.changes for one in together])
             except Exception as error:
@@ -60,10 +61,13 @@ class CommitQueue:
             self._after()
         self._end()
 
-    def _waiting(self) -> Iterator[_Commit]:
-        while not self._commits.empty():
-            commit = self._commits.get()
-            if commit is None:
-                self._commits.put(None)
-                return
-            yield commit
+
+def batches(waiting: queue.SimpleQueue[Item | None]) -> Iterator[list[Item]]:
+    """Yield all items that are waiting together, whenever there are any, until None is taken from the queue."""
+    while (item := waiting.get()) is not None:
+        together = [item]
+        while not waiting.empty() and (item := waiting.get()) is not None:
+            together.append(item)
+        yield together
+        if item is None:
+            return
