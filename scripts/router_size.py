@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROUTER = ("core", "fabric", "jobs", "tables")
-MOST_LINES = 13_650
+MOST_LINES = 13_200
 """Largest number of lines: the aim of 13,000 and 5 % more."""
 
 

@@ -7,8 +7,8 @@ The two ends of a link may have different versions. Messages of unknown types an
 field with a default may be absent. A change that the other end must not ignore needs a new format of packets
 (``store.members.LINK_FORMATS``).
 
-msgspec tells the types of a union apart by tags, which dataclasses cannot have. Rules are therefore msgspec structs. Two
-messages with rules are converted to *forms*, whose fields msgspec can pack.
+msgspec tells the types of a union apart by tags, which dataclasses cannot have. Rules are therefore msgspec structs.
+Two messages with rules are converted to *forms*, whose fields msgspec can pack.
 """
 
 from __future__ import annotations
