@@ -20,11 +20,11 @@ from controller.config import MetricsConfig
 from controller.demand.job_demand import DemandSource, JobDemand, Measurement
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Fabric
-from controller.histogram import FEW_SECONDS, Histogram
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
 from controller.observability.metrics import MetricsServer
 from controller.planning.problem import FlowId, whole
+from controller.shared_map import FEW_SECONDS, Histogram
 from controller.status import JobStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
 from offline.scenarios.fabrics import leaf_spine

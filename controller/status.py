@@ -20,7 +20,6 @@ from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.parts import Part, PartKey, PartKind
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
-from controller.histogram import Histogram
 from controller.jobs.job import Vitals
 from controller.jobs.messages import EndReason as EndReason
 from controller.jobs.messages import JobEnd as JobEnd
@@ -28,6 +27,7 @@ from controller.jobs.messages import Registration
 from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import GoalPlanLeft, Plan
 from controller.planning.problem import FlowId, Route
+from controller.shared_map import Histogram
 from controller.store.assignment import Holder
 from controller.store.members import Membership
 from controller.tables.counters import CountersRead

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from controller.histogram import FEW_SECONDS, Histogram
+from controller.shared_map import FEW_SECONDS, Histogram
 from signalbox.v1 import signalbox_pb2 as pb
 
 Answer = Callable[[Any, Any], Awaitable[Any]]

@@ -24,8 +24,7 @@ from dataclasses import dataclass, replace
 
 from controller.circuits.fibres import Cabling, Circuits
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Port, PortNo, PortRef
-from controller.histogram import Histogram
-from controller.shared_map import MemoPerKey
+from controller.shared_map import Histogram, MemoPerKey
 from controller.status import ExtensionSwitch
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchRules
 from controller.tables.rules import (

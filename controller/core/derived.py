@@ -30,6 +30,7 @@ from controller.core.state import State, published, unsaved
 from controller.demand.measured_demand import MeasuredJobs
 from controller.fabric.counter_samples import NO_USES
 from controller.fabric.drains import (
+    NOT_DRAINED,
     Drain,
     DrainedPart,
     drained_parts,
@@ -58,7 +59,7 @@ from controller.jobs.job import Job
 from controller.planning.plan import Slowdowns
 from controller.planning.problem import FlowId, flow_ids
 from controller.planning.snapshot import Flows, Snapshot, capacities, missing_hosts
-from controller.shared_map import Index, Row, joined, per_key, updated
+from controller.shared_map import Index, Row, joined, per_key, updated, when
 from controller.tables.flow_tables import Gateway, adopting_rules
 from controller.tables.pins import FlowsByLink, Pins, flows_on, lost_links
 from controller.tables.pipeline import KeepUnknown, Pipeline, PipelineSettings
@@ -105,11 +106,18 @@ class Derived:
 
         # ---- links that plans may use, and links that packets are sent over
 
-        self.drained_parts = Row(drained_parts, lambda: (s.drains.parts, s.fabric, s.parts.parts))
+        def is_drained() -> bool:
+            return bool(s.drains.parts)
+
+        self.drained_parts = when(
+            is_drained, Row(drained_parts, lambda: (s.drains.parts, s.fabric, s.parts.parts)), lambda: NOT_DRAINED
+        )
         """Drained parts by name, with their links, the ports that send to them, and their hosts."""
         self.excluded = Row(excluded_links, lambda: (self.drained_parts(), s.drains.waiting))
         """Drained links over which the planner may not route flows any more."""
-        self.plannable = Row(without, lambda: (s.fabric.links, self.excluded()))
+        self.plannable = when(
+            is_drained, Row(without, lambda: (s.fabric.links, self.excluded())), lambda: s.fabric.links
+        )
         """All links except the excluded ones."""
         self.flows_by_link = Row(by_link, lambda: (s.routes.routes,))
         """Flows on each link, by the running routes."""
@@ -117,7 +125,9 @@ class Derived:
         """Flows on each drained link, except flows of jobs that wait for unknown hosts."""
         self.forwarding_links = Row(forwarding_links, lambda: (s.fabric.links, self.excluded(), self.drained_flows()))
         """All links, except excluded links that no route uses."""
-        self.forwarding = Row(with_links, lambda: (s.fabric, self.forwarding_links()))
+        self.forwarding = when(
+            is_drained, Row(with_links, lambda: (s.fabric, self.forwarding_links())), lambda: s.fabric
+        )
         """Fabric of the forwarding links, from which rules are derived."""
         self.closed = Row(lambda links: one_way - links.keys(), lambda: (extension.links,))
         """All one-way ports that the extension connects to no other port at the moment."""
@@ -146,15 +156,19 @@ class Derived:
             lambda: (s.load.measured, self.uncounted_links() if s.load.beyond else NO_USES, s.fabric.hosts),
         )
         """Background of each link that has any, in bit/s: measured traffic that no announced flow explains."""
-        self.planned_background = Row(
-            planned_background,
-            lambda: (
-                self.background(),
-                s.recent.held,
-                s.recent.left,
-                self.flows_by_link(),
-                self.uncounted_links() if s.recent.held else NO_USES,
+        self.planned_background = when(
+            lambda: s.recent.held,
+            Row(
+                planned_background,
+                lambda: (
+                    self.background(),
+                    s.recent.held,
+                    s.recent.left,
+                    self.flows_by_link(),
+                    self.uncounted_links(),
+                ),
             ),
+            self.background,
         )
         """Background for planning in bit/s: the measured one, or a higher value that a link had until recently."""
         self.capacity_bps = Row(capacities, lambda: (self.plannable(), s.fabric.hosts, self.planned_background()))

@@ -20,13 +20,12 @@ from controller.config import PlanningConfig
 from controller.core.messages import Command, Reply
 from controller.demand.job_demand import DemandSource
 from controller.fabric.topology import Fabric, Host, Link, LinkId
-from controller.histogram import Histogram
 from controller.jobs.job import Job
 from controller.planning.messages import ReplanOutcome, SolvePlan, WorkOutSlowdowns
 from controller.planning.plan import GoalPlanLeft, NoPlan, Plan, Planned, Slowdowns
 from controller.planning.problem import PlanLimits, Routes
 from controller.planning.snapshot import Snapshot, left_bps
-from controller.shared_map import differing
+from controller.shared_map import Histogram, differing
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes
 from signalbox.jobs.spec import JobId

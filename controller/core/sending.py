@@ -29,11 +29,10 @@ from controller.core.messages import Command, Reply
 from controller.fabric.messages import ProbePorts, SendArpReply
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef, is_up
 from controller.fabric.topology_state import TopologyState
-from controller.histogram import Histogram
 from controller.jobs.job import Job
 from controller.planning.messages import ModeSet
 from controller.planning.problem import FlowId, Route
-from controller.shared_map import differing, updated
+from controller.shared_map import Histogram, differing, updated
 from controller.tables.messages import StageDone
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import NO_ROUTES, Confirmed

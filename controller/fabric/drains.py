@@ -176,6 +176,9 @@ class DrainedPart(NamedTuple):
     """Addresses of the hosts that are connected to the part."""
 
 
+NOT_DRAINED: Mapping[str, DrainedPart] = {}
+
+
 class Drains:
     """All drained parts."""
 
@@ -296,6 +299,8 @@ def drained_parts(
     drains: Mapping[str, Drain], fabric: Fabric, known: Mapping[PartKey, Part]
 ) -> Mapping[str, DrainedPart]:
     """Return the location of each drained part, by name. ``known``: all remembered parts."""
+    if not drains:
+        return NOT_DRAINED
     links, hosts = links_of_parts(drains, fabric.links), _hosts_of(drains, fabric)
     return {
         name: DrainedPart(
@@ -325,7 +330,7 @@ def _senders(drain: Drain, links: Iterable[Link], fabric: Fabric, known: Mapping
 def _hosts_of(drains: Mapping[str, Drain], fabric: Fabric) -> Mapping[str, list[str]]:
     found: Mapping[str, list[str]] = {name: [] for name in drains}
     names = {drain.part: name for name, drain in drains.items()}
-    for ip, host in fabric.hosts.items() if names else ():
+    for ip, host in fabric.hosts.items():
         if host.at.dpid in names and is_up(fabric.switches, host.at):
             found[names[host.at.dpid]].append(ip)
     return found

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import structlog
 
-from controller.histogram import Histogram
 from controller.jobs.job import Job, Vitals
 from controller.jobs.messages import (
     NO_QUOTA,
@@ -49,7 +48,7 @@ from controller.jobs.requested import (
     size,
     with_connections,
 )
-from controller.shared_map import SharedMap, updated
+from controller.shared_map import Histogram, SharedMap, updated
 from signalbox.errors import (
     Exhausted,
     InvalidInput,

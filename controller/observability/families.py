@@ -1,7 +1,7 @@
 """Metrics that Prometheus reads, computed from the published ``Status``. ``FAMILIES`` is the complete list.
 
 The series of a switch, link or job disappear with it. Only series ending in ``_up`` stay, with the value 0, until the
-part returns or is forgotten. Other modules measure durations and publish them (``controller.histogram``).
+part returns or is forgotten. Other modules measure durations and publish them (``controller.shared_map``).
 
 Names follow the Prometheus rules: base units (bytes, seconds, ratios), ``_total`` for counters, names as labels rather
 than ids.

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple, TypeVar
 from controller.demand.job_demand import JobDemand
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import LinkId, PortRef
-from controller.histogram import Histogram
 from controller.planning.plan import Plan
+from controller.shared_map import Histogram
 from controller.status import JobStatus, Status, StatusBoard, SwitchStatus
 
 

@@ -9,12 +9,12 @@ from controller.demand.job_demand import DemandSource, Difference, Finding, JobD
 from controller.fabric.messages import RefusedPacket
 from controller.fabric.parts import End, Part, PartKind, cable_key, host_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
-from controller.histogram import Histogram
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
 from controller.planning.efficiency import EcmpSlowdown
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
+from controller.shared_map import Histogram
 from controller.silence import Silence
 from controller.status import DrainStatus, EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
 from controller.tables.counters import CountersRead

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.histogram import SECONDS, Histogram
+from controller.shared_map import SECONDS, Histogram
 
 BOUNDS = (0.1, 1.0, 5.0)
 

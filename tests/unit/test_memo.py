@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.shared_map import ChangedKeys, Index, Memo, MemoPerKey, SharedMap, joined, per_key
+from controller.shared_map import ChangedKeys, Index, Memo, MemoPerKey, Row, SharedMap, joined, per_key, when
 
 
 def test_the_same_inputs_give_the_same_object() -> None:
@@ -131,3 +131,19 @@ def test_an_index_says_who_refers_to_what() -> None:
     assert index(texts.updated({"x": "ba"})) is found, "the same things"
     assert index(texts.updated({"x": "z"})) == {"b": {"y"}, "c": {"y"}, "z": {"x"}}
     assert index({}) == {"z": set()}
+
+
+def test_a_row_is_not_derived_while_its_condition_does_not_hold() -> None:
+    calls, drained, links = list[frozenset[str]](), set[str](), frozenset("ab")
+
+    def without(links: frozenset[str], excluded: frozenset[str]) -> frozenset[str]:
+        calls.append(excluded)
+        return links - excluded
+
+    row = Row(without, lambda: (links, frozenset(drained)))
+    plannable = when(lambda: drained, row, lambda: links)
+    assert plannable() is links
+    assert calls == []
+    drained.add("a")
+    assert plannable() == {"b"}
+    assert calls == [{"a"}]

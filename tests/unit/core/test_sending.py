@@ -21,9 +21,9 @@ from controller.core.sending import (
 )
 from controller.fabric.messages import ArpSeen, PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid, Fabric, PortNo
-from controller.histogram import Histogram
 from controller.jobs.messages import DeregisterJob, ReportIterations
 from controller.planning.messages import SetMode
+from controller.shared_map import Histogram
 from controller.tables.messages import InstallStage, StageDone, SwitchResult
 from controller.tables.rules import Bucket, FlowKey, FlowRule, GroupRule, Match, Output, RuleSet, Table
 from offline.scenarios.fabrics import leaf_spine

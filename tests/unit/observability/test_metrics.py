@@ -15,10 +15,10 @@ from controller.demand.job_demand import Difference, Finding
 from controller.fabric.messages import DrainParts
 from controller.fabric.parts import UNKNOWN_DPID, End, Part, PartKey, PartKind, host_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
-from controller.histogram import FEW_SECONDS, Histogram
 from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
 from controller.observability.metrics import _Client, displaced
+from controller.shared_map import FEW_SECONDS, Histogram
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.flow_tables import Dropped
 from controller.tables.rules import OtherTable, Table
