@@ -50,12 +50,16 @@ def test_prometheus_scrapes_where_the_controller_listens_by_default() -> None:
     assert job["static_configs"][0]["targets"] == [f"{metrics.host}:{metrics.port}"]
 
 
+CASES = [DEPLOY / "prometheus" / name for name in ("alerts_test.yml", "alerts_hours_test.yml")]
+"""Cases of the alerts: the second file has those that last for hours, so their rules are evaluated less often."""
+
+
 def test_alerts_come_when_they_should_and_only_then() -> None:
-    run("promtool", "test", "rules", DEPLOY / "prometheus" / "alerts_test.yml")
+    run("promtool", "test", "rules", *CASES)
 
 
 def test_every_alert_has_a_case_in_which_it_comes_and_goes() -> None:
-    cases = yaml.safe_load((DEPLOY / "prometheus" / "alerts_test.yml").read_text())["tests"]
+    cases = [case for file in CASES for case in yaml.safe_load(file.read_text())["tests"]]
     lasting = set()
     for rule in rules("alerts.yml"):
         came_and_went = False

@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from nicegui import json
 
 from benchmarks.api_requests.values import fill
-from signalbox.cli import app
+from signalbox.cli import command_tree
 from signalbox.client import Client
 from signalbox.commands import watch
 from signalbox.errors import SignalboxError
@@ -262,7 +262,7 @@ def test_a_command_prints_any_answer(
 
         monkeypatch.setattr(Client, "_call", answer)
         with suppress(SignalboxError, typer.Exit, typer.BadParameter):
-            app([*command.split(), "-o", form], prog_name="signalbox", standalone_mode=False)
+            command_tree()([*command.split(), "-o", form], prog_name="signalbox", standalone_mode=False)
         printed = capsys.readouterr()
         assert all(c.isprintable() or c == "\n" for c in printed.out + printed.err)
 
