@@ -121,7 +121,7 @@ def _cut_alike(numbers: Numbers, apart: Sequence[Ints], floor: Floats) -> Iterab
 
 def _running_links(problem: Problem) -> Ints | None:
     """Return the two links of each whole running route that is in force, -1 for other flows; None if nothing runs."""
-    if not any(flow.current for flow in problem.flows):
+    if not problem.runs:
         return None
     number, in_force, links = problem.link_number, problem.in_force, np.full((len(problem.flows), 2), -1)
     for place, flow in enumerate(problem.flows):

@@ -235,7 +235,7 @@ def refuse_faults(problem: Problem) -> None:
 def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds, known: Sequence[Draft] = ()) -> Drafts:
     limits = limits.sooner(_FINISH_S * len(problem.flows))
     cap = math.inf if limits.max_moves is None else limits.max_moves
-    kept = _running(problem) if any(flow.current for flow in problem.flows) else None
+    kept = _running(problem) if problem.runs else None
     drafts = [*known, kept] if kept else [*known]
     if kept is None or not _optimal(kept, bounds.vector):
         relieved = relieve(problem, bounds, kept.routes, limits) if kept and limits.max_moves else None
@@ -314,9 +314,8 @@ def _untangled(problem: Problem, limits: PlanLimits, bounds: Bounds, found: Draf
     best = best_first(found.drafts)[0]
     if best.solver == "running":
         return found
-    runs = any(flow.current for flow in problem.flows)
     try:
-        better = own.untangled(problem, bounds, best, replace(limits, max_moves=best.moves) if runs else limits)
+        better = own.untangled(problem, bounds, best, replace(limits, max_moves=best.moves) if problem.runs else limits)
     except Exception:
         log.exception("the search for smaller own slowdowns failed", generation=problem.generation)
         return found

@@ -212,6 +212,11 @@ class Problem:
         """Flows that are pinned to paths that still exist."""
         return frozenset(flow.id for flow in self.flows if self.is_in_force(flow))
 
+    @cached_property
+    def runs(self) -> bool:
+        """Whether a flow has a current route."""
+        return any(flow.current for flow in self.flows)
+
     @property
     def broken(self) -> bool:
         """Whether a flow is pinned to a path that no longer exists."""

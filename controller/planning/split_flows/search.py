@@ -38,6 +38,7 @@ from controller.planning.closed_forms import common_links_of, parts
 from controller.planning.edge_coloring import balanced_coloring
 from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
+    first_difference,
     is_less,
     job_loads,
     job_slowdowns,
@@ -185,11 +186,14 @@ class _Stages:
     def rounds(self) -> None:
         """Improve the best candidate with equal pieces and with shares on few paths, in turn, in growing rounds.
 
-        Rounds do not depend on the time limit, so a longer limit has the same rounds and then more."""
+        Rounds do not depend on the time limit, so a longer limit has the same rounds and then more. They end when a
+        round with all useful steps finds no smaller slowdowns."""
         if self._limits.max_moves is not None:
             return
         limits = self._limits.part(_ROUNDS_SHARE)
+        useful = tabu.useful_steps(self._problem, limits)
         for number in range(_DETERMINISTIC_ROUNDS if limits.deterministic else _MOST_ROUNDS):
+            before = self._best.vector
             of_round = replace(limits, seed=limits.seed + number)
             for pieces in _PIECES:
                 if self._reached or not limits.allows("pieces", 0.0):
@@ -199,6 +203,9 @@ class _Stages:
                 return
             routes = shared(self._problem, self._best.routes, self.proven[0], of_round, 1 << number)
             self.found += [draft(self._problem, "lp", routes)] if routes else []
+            unchanged = first_difference(self._best.vector, before) is None
+            if unchanged and _FIRST_STEPS << number >= useful and limits.allows("the rest of shares", 0.0):
+                return
 
     def _by_pieces(self, most: int, limits: PlanLimits, steps: int) -> None:
         """Divide flows into at most ``most`` equal pieces, and place each piece as a whole flow."""

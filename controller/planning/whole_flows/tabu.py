@@ -30,14 +30,16 @@ from controller.planning.next_hops import NextHops
 from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes, whole
 
 _ROUNDING = 1e-9
-_STEPS, _STEPS_OF_EACH, _STEPS_OF_TWO = 300, 50, 0.5
-"""Largest number of steps for n flows: ``_STEPS`` + ``_STEPS_OF_EACH`` * n + ``_STEPS_OF_TWO`` * n ** 2.
+_STEPS_OF_CHOICE, _STEPS_OF_TWO = 10, 0.01
+"""Largest number of steps for n choices: ``_STEPS_OF_CHOICE`` * n + ``_STEPS_OF_TWO`` * n ** 2.
 
-More steps rarely help."""
+A choice is a flow with one of the first links of its paths. More steps rarely help."""
 _STEPS_PER_S = 4_000
 """Number of steps that count as a second when the time limit is ignored."""
-_PATIENCE = 500
-"""Number of steps without a smaller excess after which an attempt of the first round ends."""
+_PATIENCE, _PATIENCE_PART = 500, 1 / 8
+"""Number of steps without a smaller excess after which an attempt of the first round ends.
+
+In a small problem it is this part of the largest number of steps."""
 _MOST_PATIENCE = 8_000
 _OTHERS = 1 / 3
 """Number of steps for the other slowdowns of a round, as a part of the steps for the worst one."""
@@ -77,6 +79,16 @@ def improved(
     choices = PathChoices(problem, NextHops(problem, routed))
     search = TabuSearch(problem, bounds, start, limits, choices)
     return search.routes() if search.listed and search.descend(least, steps) else None
+
+
+def useful_steps(problem: Problem, limits: PlanLimits) -> int:
+    """Return the number of steps after which a search ends."""
+    numbers = problem.numbers
+    links = np.array([len(problem.paths.links_from(leaf)) for leaf in numbers.leaves], np.int64)
+    choices = int(links[numbers.src[numbers.crossing]].sum())
+    if limits.deterministic:
+        return int(min(_STEPS_OF_CHOICE * choices, limits.time_limit_s * _STEPS_PER_S))
+    return int(_STEPS_OF_CHOICE * choices + _STEPS_OF_TWO * choices**2)
 
 
 class TabuSearch:
@@ -133,9 +145,8 @@ class TabuSearch:
         self._first_key: Ints = self._row * links
         self._users: Ints = np.zeros((len(numbers.job_ids), links), np.int64)
         self._floor: Floats = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
-        self._last_step = _STEPS + _STEPS_OF_EACH * len(pair) + _STEPS_OF_TWO * len(pair) ** 2
-        if limits.deterministic:
-            self._last_step = min(_STEPS + _STEPS_OF_EACH * len(pair), limits.time_limit_s * _STEPS_PER_S)
+        self._last_step: float = useful_steps(problem, limits)
+        self._patience = min(_PATIENCE, 1 + int(_PATIENCE_PART * self._last_step))
         self._until: Ints = np.zeros((len(pair), most), np.int64)
         self.listed = bool((self._at >= 0).all())
         """Whether ``PathChoices.options`` has all paths of the start. If not, there is no search."""
@@ -182,7 +193,7 @@ class TabuSearch:
 
     def descend(self, least: Sequence[float], steps: float = math.inf) -> bool:
         """Lower the slowdowns until they reach their bounds or the time is over; return whether one got smaller."""
-        begin, patience = self.slowdowns(), _PATIENCE
+        begin, patience = self.slowdowns(), self._patience
         worst = max(least[0], float(self._floor.max()))
         self._last_step = min(self._last_step, steps)
         while not self._over() and not self._reached(least):
