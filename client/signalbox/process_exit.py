@@ -3,7 +3,7 @@
 This module owns one ``atexit`` function, the fork handler, and the action of SIGTERM when the program has none. A
 program with its own handler keeps it; its jobs are then released when it exits.
 
-SIGTERM ends the process even while its first thread waits inside a library, where no Python handler would run. A
+SIGTERM ends the process even while its main thread waits inside a library, where no Python handler would run. A
 separate thread notices the signal through ``signal.set_wakeup_fd``, releases the jobs, and ends the process by the
 signal's default action.
 """
@@ -55,7 +55,7 @@ _sigterm: _Sigterm | None = None
 def hold(thing: Held) -> None:
     """Release the object when the process ends.
 
-    The action of SIGTERM is set only if this function is called in the first thread."""
+    The action of SIGTERM is set only if this function is called in the main thread."""
     global _handlers_set, _ends_as_child, _sigterm
     with _once:
         if not _handlers_set:
@@ -72,9 +72,9 @@ def hold(thing: Held) -> None:
 
 
 def let_go(thing: Held) -> None:
-    """Stop holding an object that has been released.
+    """Undo ``hold`` for an object that has been released.
 
-    After the last one, restore SIGTERM if this is the first thread."""
+    If no object is left, restore the default action of SIGTERM. Only the main thread does so."""
     global _sigterm
     with _once:
         _held.discard(thing)
@@ -130,7 +130,7 @@ def _is_first_thread() -> bool:
 
 
 class _Sigterm:
-    """Action of SIGTERM that releases all objects first. The first thread sets it; it is in force until ``restore``.
+    """Action of SIGTERM that releases all objects first. The main thread sets it; it is in force until ``restore``.
 
     Raises ``ImportError``, ``OSError`` and ``RuntimeError`` when it cannot be set."""
 
@@ -147,13 +147,13 @@ class _Sigterm:
         self._notice.setblocking(False)
         start_deaf(threading.Thread(target=self._run, name="signalbox-sigterm", daemon=True))
         self._former_fd = signal.set_wakeup_fd(self._notice.fileno(), warn_on_full_buffer=False)
-        # If the program has set a descriptor of its own, the handler runs only when the first thread can.
+        # If the program has set a descriptor of its own, the handler runs only when the main thread can.
         if self._former_fd != -1:
             signal.set_wakeup_fd(self._former_fd)
         signal.signal(signal.SIGTERM, self._handle)
 
     def restore(self) -> None:
-        """Restore the default action of SIGTERM. Must be called in the first thread."""
+        """Restore the default action of SIGTERM. Must be called in the main thread."""
         if signal.getsignal(signal.SIGTERM) == self._handle:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self._former_fd == -1:
@@ -178,7 +178,7 @@ class _Sigterm:
         self._write(_CALLED)
 
     def end_if_received(self) -> None:
-        """End the process by SIGTERM if this signal has arrived. Called in the first thread after the release.
+        """End the process by SIGTERM if this signal has arrived. Called in the main thread after the release.
 
         Normally the thread of this object ends the process. But the signal may have interrupted a call of the program,
         and the program may end because of this before that thread can act. The exit status must show the signal even

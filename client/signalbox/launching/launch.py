@@ -271,8 +271,8 @@ _OF_JOB_CONTROL = {signal.SIGTSTP, signal.SIGCONT}
 class Child:
     """A command that begins to run when the object is made, and receives the signals of this process.
 
-    The object must be made in the first thread of a process, before there are other threads. Later threads must block
-    all signals, so that the first thread receives them. Raises ``OSError`` when the command cannot be started."""
+    The object must be made in the main thread of a process, before there are other threads. Later threads must block
+    all signals, so that the main thread receives them. Raises ``OSError`` when the command cannot be started."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         # The child inherits ignored signals, as after nohup.

@@ -2,7 +2,7 @@
 
     python -m tests.support.wire.recorded_imports FILE OPTIONS
 
-Output: the file, with a line per import outside the first thread: the name of the thread, and the module."""
+Output: the file, with a line per import outside the main thread: the name of the thread, and the module."""
 
 import sys
 import threading
