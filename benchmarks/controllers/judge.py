@@ -186,7 +186,9 @@ PAST_LEASE_S = (2.0, 5.0)
 PAUSE_S = 30.0
 
 ANSWER_S, HELD_S, WITH_ETCD_S = 2.0, 3.0, 5.0
-"""Limits in seconds: first answer after the leader is killed, all takeovers, and both after etcd's leader failed."""
+"""Limits in seconds after the leader is killed: ``ANSWER_S`` for the first answer, ``HELD_S`` for all takeovers.
+
+Both limits are at least ``WITH_ETCD_S`` if etcd's leader or majority fails."""
 PAST_LIMIT_S = 1.0
 """Seconds after the end of a lease by which other members must have taken over from a member that does not run."""
 

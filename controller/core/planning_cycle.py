@@ -139,7 +139,7 @@ def _links_of_flows(
     jobs: Mapping[JobId, Job],
     hosts: Mapping[str, Host],
 ) -> frozenset[LinkId]:
-    """Return the links of routes and of hosts that flows of these jobs use."""
+    """Return the given links that are in ``routed``, or lead to or from a host of one of the jobs."""
     others = {link for link in links if link not in routed}
     at = {ip: host.at for ip, host in hosts.items() if {host.uplink, host.downlink} & others} if others else {}
     used = {ip for job in jobs.values() for ip in at.keys() & job.virtual_links.addresses} if at else set[str]()

@@ -58,7 +58,7 @@ ASK_EVERY_S = 1.0
 
 If none of ``QUESTIONS`` requests is answered, the address moves to the other port."""
 SETTLED_FOR_S = 10.0
-"""Seconds after a refusal in which further claims to the address are refused without a request."""
+"""Seconds after a refusal during which further claims to the address are refused, without asking its known port."""
 RECENT_S = 60.0
 """Seconds for which a refused claim raises an alarm."""
 MAX_INQUIRIES = 64

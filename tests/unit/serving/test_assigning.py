@@ -48,7 +48,7 @@ class Leader:
         self.live = members
         self.draining: frozenset[str] = frozenset()
         self.far: Collection[Holder] = ()
-        """Members whose version this leader, which is the first member, cannot link."""
+        """Members that this leader cannot link, because it does not know their packet formats."""
         self.reach: Reach = {}
         self.taken: Mapping[tuple[Dpid, Holder], int] = {}
         self.assigning = Assigning(

@@ -134,7 +134,9 @@ def test_time_x_cost_is_within_the_limits_or_refused(number: int) -> None:
 
 
 def test_a_budget_below_the_cheapest_use_of_the_total_is_refused() -> None:
-    """The free dimension sends nothing and uses none of the total, so the cost is at least 5 * 1 + 5 * 3."""
+    """Dimension a takes 5, its limit, of the total of 10. Dimension b takes the rest, so the cost is 5 * 1 + 5 * 3.
+
+    The free dimension takes none, because it sends nothing."""
     limits = Limits((0.0,) * 3, (5.0, math.inf, math.inf), (1.0, 3.0, 0.0), total=10.0, budget=19.0)
     with pytest.raises(InvalidInput) as error:
         best_product(Question(("a", "b", "free"), (Term(1.0, (1.0, 1.0, 0.0)),), limits))
