@@ -24,7 +24,7 @@ from controller.toml_files import TomlTable, matching, read_toml, refuse_above
 from signalbox.addresses import host_and_port, listen_address
 from signalbox.ip_addresses import HostAddress
 from signalbox.jobs.spec import at_most
-from signalbox.words import Mode
+from signalbox.words import Mode, Objective
 
 MAX_S = 365 * 24 * 3600
 """Longest duration in seconds that a setting may have."""
@@ -409,6 +409,8 @@ class PlanningConfig(TomlTable):
 
     mode: Mode = Mode.PLANNED
     """ecmp, planned, or shadow (plans without pins). A mode set by ``signalbox mode`` takes precedence."""
+    objective: Objective = Objective.ITERATION
+    """Time that plans shorten for jobs with several phases: the iteration, or the worst phase."""
     time_limit_s: Annotated[Seconds, Reloaded.ANY] = 2.0
     """Time limit in seconds for planning once; the best plan found by then is used."""
     interval_s: Annotated[Seconds, Reloaded.ANY] = 10.0

@@ -25,6 +25,7 @@ from controller.planning.snapshot import take_snapshot
 from offline.scenarios.workloads import WorkloadJob
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId
+from signalbox.words import Objective
 
 MAX_PATHS = Config().planning.max_paths
 """Largest number of candidate paths between two switches: the default of a running controller."""
@@ -91,7 +92,7 @@ def problem_of(instance: instances.Instance, max_subflows: int) -> Problem:
         WorkloadJob(JobId(str(job)), tuple(own), (), 0.0, 0.0, 0.0, instances.limit_of(max_subflows, job))
         for job, own in sorted(sent.items())
     ]
-    return take_snapshot(1, fabric, jobs, background, {}, MAX_PATHS)
+    return take_snapshot(1, fabric, jobs, background, {}, MAX_PATHS, Objective.PHASE)
 
 
 @lru_cache(maxsize=1)

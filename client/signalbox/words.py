@@ -16,6 +16,13 @@ class Mode(StrEnum):
     SHADOW = "shadow"
 
 
+class Objective(StrEnum):
+    """Objective of plans for jobs with several phases: the times of iterations, or the slowdowns of worst phases."""
+
+    ITERATION = "iteration"
+    PHASE = "phase"
+
+
 class AlarmKind(StrEnum):
     """Kind of an alarm, named after what is wrong."""
 

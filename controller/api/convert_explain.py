@@ -125,7 +125,11 @@ def _whether(found: JobAnalysis) -> str:
     what = _nic_cause(found) if found.verdict is Verdict.NIC else f"The network slows {job}"
     mean = ", on average over hash draws" if found.flows_hashed else ""
     efficiency = "" if found.efficiency_predicted is None else f" (efficiency {found.efficiency_predicted:.1%})"
-    return f"{what}: its communication takes up to {slowdown:.2f} times as long as on an idle fabric{mean}{efficiency}."
+    phases = ""
+    if found.iteration_slowdown:
+        slowdown, phases = found.iteration_slowdown, f", and its slowest phase up to {slowdown:.2f} times"
+    longer = f"its communication takes up to {slowdown:.2f} times as long as on an idle fabric{mean}{efficiency}"
+    return f"{what}: {longer}{phases}."
 
 
 def _nic_cause(found: JobAnalysis) -> str:

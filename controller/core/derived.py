@@ -95,7 +95,7 @@ class Derived:
         """Jobs that can be planned: all their hosts are known, and the extension does not make them wait."""
         self.waiting = Row(per_key(_flow_ids), lambda: (self.missing(), self.jobs()))
         """Flows of jobs that wait for unknown hosts."""
-        self.flows = Row(Flows(), lambda: (self.ready(), s.fabric.hosts))
+        self.flows = Row(Flows(config.planning.objective), lambda: (self.ready(), s.fabric.hosts))
         """Flows to plan, by job. Their routes are not part of this value."""
         self.registrations = Row(per_key(lambda _, job: job.registration), lambda: (s.jobs.jobs,))
         """Registration of each job, to be saved."""

@@ -25,8 +25,9 @@ import structlog
 from controller.planning import greedy
 from controller.planning.baselines import baseline_slowdowns
 from controller.planning.bounds import Bounds, slowdown_bounds
-from controller.planning.efficiency import first_difference, is_less, job_slowdowns, sorted_slowdowns
+from controller.planning.efficiency import first_difference, is_less, sorted_slowdowns
 from controller.planning.messages import PlanningRequest, SolvePlan
+from controller.planning.phases import iteration_bounds, objective
 from controller.planning.plan import (
     NO_ROUTES,
     Drafts,
@@ -205,11 +206,11 @@ def _for_current_phases(problem: Problem, union: Plan, limits: PlanLimits, min_g
     now = problem.now
     if now is problem:
         return None
-    slowdowns = sorted_slowdowns(job_slowdowns(now, union.routes))
-    if first_difference(slowdowns, slowdown_bounds(now).vector) is None:
+    slowdowns, bounds = sorted_slowdowns(objective(now, union.routes)), slowdown_bounds(now)
+    if first_difference(slowdowns, iteration_bounds(now, bounds, list(union.job_slowdown)) or bounds.vector) is None:
         return None
     found = plan(now, limits)
-    if isinstance(found, NoPlan) or relative_gain(slowdowns, found.sorted_slowdowns) < min_gain:
+    if isinstance(found, NoPlan) or relative_gain(slowdowns, found.sorted_objective) < min_gain:
         return None
     routes = dict(found.routes)
     for flow in now.flows:
@@ -283,8 +284,8 @@ def same_inputs(a: Problem, b: Problem) -> bool:
         and a.paths.far_end == b.paths.far_end
         and len(a.flows) == len(b.flows)
         and all(
-            (one.id, one.job_id, one.demand_bps, one.max_subflows, one.nic_links)
-            == (other.id, other.job_id, other.demand_bps, other.max_subflows, other.nic_links)
+            (one.id, one.job_id, one.demand_bps, one.max_subflows, one.nic_links, one.phase_share)
+            == (other.id, other.job_id, other.demand_bps, other.max_subflows, other.nic_links, other.phase_share)
             for one, other in zip(a.flows, b.flows, strict=True)
         )
     )
@@ -330,7 +331,9 @@ class _CycleSearch:
 
     @cached_property
     def _after_step(self) -> Routes | Stuck:
-        return self._step(self._running, self._cap)
+        found = self._step(self._running, self._cap)
+        worse = not isinstance(found, Stuck) and self._better(self._running, found)
+        return Stuck(final=False) if worse else found
 
     @property
     def _time_is_over(self) -> bool:
@@ -412,7 +415,7 @@ class _CycleSearch:
         return sum(routes.get(flow) != route for flow, route in self._goal.items())
 
     def _better(self, routes: Routes, others: Routes) -> bool:
-        return is_less(*(sorted_slowdowns(job_slowdowns(self._problem, of)) for of in (routes, others)))
+        return is_less(*(sorted_slowdowns(objective(self._problem, of)) for of in (routes, others)))
 
     def _after_no_step(self) -> Cycle:
         """Make the smallest useful group of moves if the cap allows it; otherwise move nothing, and name the group.

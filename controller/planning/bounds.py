@@ -188,11 +188,18 @@ class Cuts:
 
     def job_slowdowns(self) -> Floats:
         """Return for each job the largest bound of any cut when only the job's own flows count."""
-        groups, group = distinct(self.cut * self._jobs + self.job)
-        cut = groups // self._jobs
-        slowdowns = np.ones(self._jobs)
-        np.maximum.at(slowdowns, groups % self._jobs, self._fluid(group, cut))
-        np.maximum.at(slowdowns, groups % self._jobs, self._of_few_subflows(group, cut, self.most))
+        return self._alone(self.job, self._jobs)
+
+    def cell_slowdowns(self) -> Floats:
+        """Return for each cell the largest bound of any cut when only the cell's own flows count."""
+        return self._alone(self.cell, len(self._job_of_cell))
+
+    def _alone(self, of: Ints, count: int) -> Floats:
+        groups, group = distinct(self.cut * count + of)
+        cut = groups // max(1, count)
+        slowdowns = np.ones(count)
+        np.maximum.at(slowdowns, groups % max(1, count), self._fluid(group, cut))
+        np.maximum.at(slowdowns, groups % max(1, count), self._of_few_subflows(group, cut, self.most))
         return slowdowns
 
     def loads(self) -> Floats:

@@ -32,7 +32,7 @@ from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.problem import PlanLimits, Problem, Route
 from controller.planning.split_flows.lp import Programme, dual_prices
-from controller.planning.verify import Cut, Graph, slowdowns_of, verify
+from controller.planning.verify import Cut, Graph, iterations_of, slowdowns_of, verify
 from signalbox.jobs.spec import JobId
 
 WHOLE = 10**12
@@ -72,6 +72,8 @@ def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, A
             raise ValueError(
                 f"{far}: job '{job['name']}' has slowdown {planned:.6g}, {slowdown / WHOLE:.6g} when rounded"
             )
+    for job, iteration in zip(form["jobs"], iterations_of(form), strict=False):
+        job["iteration"] = iteration
     slowdowns = sorted((job["slowdown"] for job in form["jobs"]), reverse=True)
     found = Witnesses(problem, plan, form).find(slowdowns)
     form |= found
@@ -113,7 +115,7 @@ def _without_proofs(problem: Problem, plan: Plan, names: FabricNames) -> dict[st
         "tolerance": int(SLOWDOWN_TOLERANCE * WHOLE),
         "units_per_bps": f"{per_bps:g}",
         "links": [[*of, max(1, round(problem.capacity_bps[link] * per_bps))] for link, of in ends.items()],
-        "jobs": [{"name": str(job), "slowdown": WHOLE} for job in job_ids],
+        "jobs": [{"name": str(job), "slowdown": WHOLE} | _phases(problem, job) for job in job_ids],
         "flows": [
             {
                 "job": number[flow.job_id],
@@ -132,9 +134,23 @@ def _without_proofs(problem: Problem, plan: Plan, names: FabricNames) -> dict[st
     }
 
 
+def _phases(problem: Problem, job: JobId) -> dict[str, Any]:
+    """Return the shares of the job's phases as integers; empty when iterations do not count."""
+    if problem.phase_share is None:
+        return {}
+    numbers = problem.numbers
+    cells = np.flatnonzero(numbers.cell_job == numbers.job_ids.index(job))
+    shares = _in_parts(problem.phase_share[cells].tolist())
+    return {"iteration": WHOLE, "shares": [*zip(numbers.cell_phase[cells].tolist(), shares, strict=True)]}
+
+
 def _parts(route: Route) -> list[int]:
-    """Return the shares of a route as integers; the largest absorbs the rounding error."""
-    parts = [max(1, round(share * WHOLE)) for _, share in route]
+    return _in_parts([share for _, share in route])
+
+
+def _in_parts(shares: Sequence[float]) -> list[int]:
+    """Return shares as integers; the largest absorbs the rounding error."""
+    parts = [max(1, round(share * WHOLE)) for share in shares]
     parts[parts.index(max(parts))] += WHOLE - sum(parts)
     return parts
 

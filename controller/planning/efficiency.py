@@ -87,30 +87,6 @@ def own_slowdowns(problem: Problem, routes: Routes) -> dict[JobId, float]:
     return slowdowns_and_own(problem, routes)[1]
 
 
-def phase_slowdowns(problem: Problem, routes: Routes) -> dict[JobId, dict[int, float]]:
-    """Return the slowdown of each phase of every job, for jobs with a routed flow.
-
-    The slowdown of a phase is the largest load (at least 1) of a link that the phase uses. That load counts the phase
-    itself, and the largest phase of every other job. The job's slowdown is the largest of its phases' slowdowns."""
-    numbers = problem.numbers
-    rows = passing(problem, routes)
-    flows, links, shares = rows.flow, rows.link, rows.share
-    loads, on_link = _loads(problem, rows)
-    subflow, entry = numbers.entries_of(flows)
-    cells, jobs = len(numbers.cell_job), len(numbers.job_ids)
-    at, row = distinct(links[subflow] * cells + numbers.entry_cell[entry])
-    own = np.bincount(row, numbers.entry_bps[entry] * shares[subflow], len(at))
-    link, cell = at // max(1, cells), at % max(1, cells)
-    peak = np.searchsorted(on_link.place * jobs + on_link.job, link * jobs + numbers.cell_job[cell])
-    load = loads[link] + (own - on_link.bps[peak]) / numbers.capacity_bps[link]
-    slowdown = np.ones(cells)
-    np.maximum.at(slowdown, cell, load)
-    found: defaultdict[JobId, dict[int, float]] = defaultdict(dict)
-    for used in np.unique(cell).tolist():
-        found[numbers.job_ids[numbers.cell_job[used]]][int(numbers.cell_phase[used])] = float(slowdown[used])
-    return dict(found)
-
-
 def nic_slowdowns(problem: Problem, flows: Ints) -> dict[JobId, float]:
     """Return the slowdown of each job if ``flows`` (numbers) load only their NICs.
 

@@ -35,6 +35,7 @@ from controller.planning.efficiency import (
     sorted_slowdowns,
 )
 from controller.planning.next_hops import NextHops
+from controller.planning.phases import iteration_slowdowns
 from controller.planning.plan import Draft, paths_used
 from controller.planning.problem import Floats, Flow, FlowId, Ints, PlanLimits, Problem, Route, Routes, link_rows, whole
 from controller.planning.split_flows.dividing import exactly_one, that_fit
@@ -333,7 +334,8 @@ class _Relief:
         moves = sum(flow in self._problem.in_force and self._start[flow] != route for flow, route in changed.items())
         routes = {**self._start, **changed}
         paths = paths_used(routes) if self._problem.has_equal_subflows else 0
-        return Draft("relief", routes, self.slowdown, own_slowdowns(self._problem, routes), moves, paths)
+        own, iterations = own_slowdowns(self._problem, routes), iteration_slowdowns(self._problem, routes)
+        return Draft("relief", routes, self.slowdown, own, moves, paths, iteration_slowdown=iterations)
 
     def attempt(self, goal: float, links: Ints) -> bool:
         """Move flows off ``links`` until each load is at most ``goal``; return whether the slowdowns got smaller.

@@ -23,10 +23,10 @@ from controller.planning.efficiency import (
     is_less,
     job_slowdowns,
     outweighed,
-    phase_slowdowns,
     slowdowns_and_own,
     sorted_slowdowns,
 )
+from controller.planning.phases import iteration_bounds, iteration_slowdowns, objective, phase_slowdowns
 from controller.planning.problem import FlowId, NumberedRoutes, PathShare, Problem, Route, Routes, whole
 from controller.shared_map import SharedMap
 from signalbox.errors import SignalboxError
@@ -101,6 +101,10 @@ class Plan:
     candidates."""
     candidates_listed: int = 0
     """Largest number of candidate paths per pair of switches; 0 when ``slowdowns_proven_listed`` is 0."""
+    iteration_slowdown: Mapping[JobId, float] = field(default_factory=dict)
+    """Slowdown (>= 1) of each job over all its phases, see ``phases``; empty when iterations do not count."""
+    iteration_bound: float = 1.0
+    """Lower bound of the worst iteration slowdown, under the conditions of ``bound``."""
 
     @property
     def max_slowdown(self) -> float:
@@ -119,6 +123,15 @@ class Plan:
     @property
     def sorted_slowdowns(self) -> tuple[float, ...]:
         return sorted_slowdowns(self.job_slowdown)
+
+    @property
+    def sorted_objective(self) -> tuple[float, ...]:
+        """Sorted iteration slowdowns, or sorted slowdowns when iterations do not count."""
+        return sorted_slowdowns(self.iteration_slowdown or self.job_slowdown)
+
+    @property
+    def max_objective(self) -> float:
+        return max(self.sorted_objective, default=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +168,8 @@ class Draft:
     """Number of paths, see ``paths_used``; 0 when no flow is divided into equal subflows."""
     numbered: NumberedRoutes | None = field(default=None, repr=False)
     """Routes as arrays, where the solver returned them in this form."""
+    iteration_slowdown: Mapping[JobId, float] = field(default_factory=dict)
+    """See ``Plan``."""
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -199,19 +214,28 @@ def draft(problem: Problem, solver: str, routes: Routes | NumberedRoutes) -> Dra
     found = routes_of(problem, routes) if isinstance(routes, NumberedRoutes) else routes
     paths = paths_used(found) if problem.has_equal_subflows else 0
     numbered = routes if isinstance(routes, NumberedRoutes) else None
-    return Draft(solver, found, slowdowns, own, problem.moves(found), paths, numbered)
+    iterations = iteration_slowdowns(problem, routes)
+    return Draft(solver, found, slowdowns, own, problem.moves(found), paths, numbered, iterations)
 
 
 def compare(a: Draft, b: Draft) -> int:
     """Return a negative number when ``a`` is better than ``b``, a positive number when ``b`` is better, else 0.
 
-    First the sorted slowdowns are compared, then the sorted own slowdowns, the numbers of moves, and those of paths.
-    Smaller is better each time."""
-    for of_a, of_b in ((a.job_slowdown, b.job_slowdown), (a.own_slowdown, b.own_slowdown)):
-        vectors = sorted_slowdowns(of_a), sorted_slowdowns(of_b)
-        if first_difference(*vectors) is not None:
-            return -1 if is_less(*vectors) else 1
-    return a.moves - b.moves or a.paths - b.paths
+    First the sorted iteration slowdowns are compared, then the sorted slowdowns, the sorted own slowdowns, the numbers
+    of moves, and those of paths. Smaller is better each time."""
+    return (
+        compare_slowdowns(a, b) or _compared(a.own_slowdown, b.own_slowdown) or a.moves - b.moves or a.paths - b.paths
+    )
+
+
+def compare_slowdowns(a: Draft, b: Draft) -> int:
+    """Return a negative number when ``a`` has smaller iteration slowdowns, or equal ones and smaller slowdowns."""
+    return _compared(a.iteration_slowdown, b.iteration_slowdown) or _compared(a.job_slowdown, b.job_slowdown)
+
+
+def _compared(a: Mapping[JobId, float], b: Mapping[JobId, float]) -> int:
+    vectors = sorted_slowdowns(a), sorted_slowdowns(b)
+    return 0 if first_difference(*vectors) is None else -1 if is_less(*vectors) else 1
 
 
 def best_first(drafts: Iterable[Draft]) -> list[Draft]:
@@ -234,8 +258,10 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times:
     proven = of.proven or bounds.vector
     count = slowdowns_proven(draft.vector, proven)
     count_listed = slowdowns_proven(draft.vector, of.listed) if of.listed else 0
+    least = iteration_bounds(problem, bounds, list(draft.iteration_slowdown))
+    iterations = sorted_slowdowns(draft.iteration_slowdown)
     certificate: Certificate = "gap" if count or draft.solver in BOUNDING_SOLVERS else "heuristic"
-    if count == len(draft.vector):
+    if count == len(draft.vector) and slowdowns_proven(iterations, least) == len(iterations):
         certificate = "optimal"
     bound = min(proven[0], draft.vector[0]) if proven else 1.0
     return Plan(
@@ -255,6 +281,8 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times:
         times=times,
         slowdowns_proven_listed=count_listed if count_listed > count else 0,
         candidates_listed=problem.paths.max_paths if count_listed > count else 0,
+        iteration_slowdown=draft.iteration_slowdown,
+        iteration_bound=min(least[0], iterations[0]) if iterations else 1.0,
     )
 
 
@@ -352,7 +380,7 @@ def decide(
     if pins and (stay is None or not plan.moves):
         others = "1 other flow" if plan.moves == 1 else f"{plan.moves or 'no'} other flows"
         return Decision(True, f"{pins}; {others} moved")
-    before = stay.sorted_slowdowns if stay else _running_slowdowns(problem, plan)
+    before = stay.sorted_objective if stay else _running_slowdowns(problem, plan)
     moves = _blocked(before, goal) if goal and goal.blocked else _worth(before, plan, min_gain, goal)
     if not pins:
         return moves
@@ -368,22 +396,22 @@ def _running_slowdowns(problem: Problem, plan: Plan) -> tuple[float, ...]:
         for flow in problem.flows
         if flow.id in plan.routes
     }
-    return sorted_slowdowns(job_slowdowns(problem, routes))
+    return sorted_slowdowns(objective(problem, routes))
 
 
 def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, goal: GoalPlan | None) -> Decision:
-    """Decide whether the moves are worth their gain. ``before`` has the sorted slowdowns without the plan's moves."""
+    """Decide whether the moves are worth their gain. ``before`` has the sorted objective without the plan's moves."""
     aim = goal.plan if goal else plan
-    index = first_difference(before, aim.sorted_slowdowns)
+    index = first_difference(before, aim.sorted_objective)
     if index is None and not goal:
         return Decision(False, "the running routes are as good as the plan")
-    gain = relative_gain(before, aim.sorted_slowdowns)
-    change = f"{_change(before, plan.sorted_slowdowns)} with {_flows(plan.moves)} moved"
+    gain = relative_gain(before, aim.sorted_objective)
+    change = f"{_change(before, plan)} with {_flows(plan.moves)} moved"
     if goal and goal.moves:
-        aimed = _change(plan.sorted_slowdowns, aim.sorted_slowdowns)
+        aimed = _change(plan.sorted_objective, aim)
         change = f"{change}, and then {aimed} with a further {_flows(goal.moves)} moved"
     if gain < 0:
-        return Decision(False, f"the running routes are better: {_change(before, aim.sorted_slowdowns)}")
+        return Decision(False, f"the running routes are better: {_change(before, aim)}")
     if gain < min_gain and not (goal and goal.held):
         return Decision(False, f"not worth it: {change}; planning.min_gain is {min_gain:.1%}")
     return Decision(True, change)
@@ -395,13 +423,15 @@ def relative_gain(before: Sequence[float], after: Sequence[float]) -> float:
     return 0.0 if index is None else 1 - after[index] / before[index]
 
 
-def _change(before: Sequence[float], after: Sequence[float], falls: str = "falls") -> str:
-    """Return a phrase on the first slowdown in which ``before`` and ``after`` differ."""
+def _change(before: Sequence[float], plan: Plan, falls: str = "falls") -> str:
+    """Return a phrase on the first slowdown in which ``before`` and the objective of the plan differ."""
+    after = plan.sorted_objective
     index = first_difference(before, after)
     if index is None:
         return "no slowdown changes"
     old, new = before[index], after[index]
-    which = "worst slowdown" if index == 0 else f"slowdown number {index + 1} from the worst"
+    what = "iteration slowdown" if plan.iteration_slowdown else "slowdown"
+    which = f"worst {what}" if index == 0 else f"{what} number {index + 1} from the worst"
     if new > old:
         return f"{which} {old:.2f} instead of {new:.2f}"
     return f"{which} {falls} from {old:.2f} to {new:.2f} ({1 - new / old:.1%})"
@@ -413,7 +443,7 @@ def _blocked(before: tuple[float, ...], goal: GoalPlan) -> Decision:
     least = "at least " if goal.smallest else "as far as known, "
     return Decision(
         False,
-        f"{_change(before, goal.plan.sorted_slowdowns, 'could fall')}, but no moves within planning.max_moves were "
+        f"{_change(before, goal.plan, 'could fall')}, but no moves within planning.max_moves were "
         f"found that lower it: {least}{len(goal.blocked)} of {_flows(goal.moves)} would have to move together "
         f"({named}{more})",
     )

@@ -69,6 +69,7 @@ from controller.planning.plan import (
     PlanTimes,
     best_first,
     certified,
+    compare_slowdowns,
     decided,
     draft,
     slowdowns_proven,
@@ -78,7 +79,7 @@ from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route
 from controller.planning.slowdown_vector import SlowdownVector
 from controller.planning.split_flows import search as split_search
 from controller.planning.split_flows.leaf_spine import aligned_cutting
-from controller.planning.whole_flows import own
+from controller.planning.whole_flows import iterations, own
 from controller.planning.whole_flows import search as whole_search
 
 log = structlog.get_logger(__name__)
@@ -100,6 +101,10 @@ _OWN_SHARE = 0.05
 """Share of the time limit that is reserved for smaller own slowdowns."""
 
 
+_ITERATIONS_SHARE = 0.2
+"""Share of the time limit that is reserved for smaller iteration slowdowns."""
+
+
 class Fault(Exception):
     """Error for a problem that contradicts itself, so that there is no plan; the message says why."""
 
@@ -111,10 +116,14 @@ def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     limits = limits.begun()
 
     def drafts(bounds: Bounds) -> Drafts:
-        if not own.searches(problem):
-            return _drafts(problem, limits, bounds)
-        sooner = limits.sooner(_OWN_SHARE * limits.time_limit_s)
-        return _untangled(problem, limits, bounds, _drafts(problem, sooner, bounds))
+        untangles = own.searches(problem)
+        sooner = limits.sooner(_OWN_SHARE * limits.time_limit_s) if untangles else limits
+        if problem.phase_share is None:
+            found = _drafts(problem, sooner, bounds)
+        else:
+            found = _drafts(problem, sooner.sooner(_ITERATIONS_SHARE * limits.time_limit_s), bounds)
+            found = _with_shorter_iterations(problem, sooner, bounds, found)
+        return _untangled(problem, limits, bounds, found) if untangles else found
 
     return judged(problem, limits, drafts)
 
@@ -262,7 +271,7 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds, known: Sequenc
         limits.left_out.append("the rest of a search")
     within = [of for of in drafts if of.moves <= cap] or [_running(problem)]
     best = best_first(within)[0]
-    staying = [of for of in within if not of.moves and first_difference(of.vector, best.vector) is None]
+    staying = [of for of in within if not of.moves and not compare_slowdowns(of, best)]
     return found._replace(drafts=staying if kept and staying else within)
 
 
@@ -307,6 +316,16 @@ def _candidate_with_few_paths(
     if all(flow.max_subflows == 1 for flow in problem.flows) and limits.allows("joining", 0.0):
         aim = SlowdownVector(best.vector, best.job_slowdown)
         yield draft(problem, "local-search", whole_search.local_search(problem, bounds, aim, start.routes, limits))
+
+
+def _with_shorter_iterations(problem: Problem, limits: PlanLimits, bounds: Bounds, found: Drafts) -> Drafts:
+    """Add a candidate with smaller iteration slowdowns when one is found."""
+    try:
+        better = iterations.shortened(problem, bounds, best_first(found.drafts)[0], limits)
+    except Exception:
+        log.exception("the search for smaller iteration slowdowns failed", generation=problem.generation)
+        return found
+    return found._replace(drafts=[*found.drafts, better]) if better else found
 
 
 def _untangled(problem: Problem, limits: PlanLimits, bounds: Bounds, found: Drafts) -> Drafts:

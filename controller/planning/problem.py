@@ -135,6 +135,8 @@ class Flow:
     """Phases that belong to other traffic patterns than the present one.
 
     The job does not send these phases now, and will not send them for some time."""
+    phase_share: tuple[tuple[int, float], ...] = ()
+    """Share of each phase in the job's ideal communication time; empty when only the worst phase counts."""
 
 
 # ---- problems
@@ -185,6 +187,24 @@ class Problem:
             return replace(flow, demand_bps=kept, idle_phases=frozenset())
 
         return self.with_flows(sending(flow) if flow.idle_phases else flow for flow in self.flows)
+
+    @cached_property
+    def phase_share(self) -> Floats | None:
+        """Share of each cell (``Numbers``) in its job's ideal communication time; the shares of a job add up to 1.
+
+        None when iterations do not count, because every job has one phase, or because only its worst phase counts."""
+        numbers = self.numbers
+        phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
+        if phases.max(initial=0) <= 1:
+            return None
+        first = np.unique(numbers.job, return_index=True)[1].tolist()
+        shares = [dict(self.flows[flow].phase_share) for flow in first]
+        if not any(shares):
+            return None
+        cells = zip(numbers.cell_job.tolist(), numbers.cell_phase.tolist(), strict=True)
+        share = np.array([shares[job].get(phase, 0.0) for job, phase in cells])
+        total = np.bincount(numbers.cell_job, share, len(phases))[numbers.cell_job]
+        return np.where(total > 0, share / np.where(total > 0, total, 1), 1 / phases[numbers.cell_job])
 
     @cached_property
     def tiers(self) -> Tiers | None:

@@ -25,6 +25,7 @@ from controller.shared_map import ChangedKeys, SharedMap, differing, updated
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId, Striping
 from signalbox.jobs.subflows import Dividing
+from signalbox.words import Objective
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -38,6 +39,7 @@ SILENT_PART = 0.01
 
 The fraction is large enough to give the job a route of its own where there is room. It is too small to take room from a
 job that sends."""
+_SHARE_DIGITS = 6
 Pairs = frozenset[tuple[str, str]]
 FlowsOf = Mapping[JobId, tuple[Flow, ...]]
 """Flows of each job."""
@@ -75,9 +77,10 @@ def take_snapshot(
     background_bps: Mapping[LinkId, float],
     routes: Routes,
     max_paths: int,
+    objective: Objective = Objective.ITERATION,
 ) -> Problem:
     """Return the problem of a network, computed from scratch."""
-    flows = in_order(Routed()(Flows()({job.id: job for job in jobs}, fabric.hosts), routes))
+    flows = in_order(Routed()(Flows(objective)({job.id: job for job in jobs}, fabric.hosts), routes))
     capacity_bps = capacities(fabric.links, fabric.hosts, background_bps)
     return Problem(generation, capacity_bps, CandidatePaths(fabric, max_paths), flows)
 
@@ -139,7 +142,8 @@ class Flows:
 
     It recomputes only the flows of jobs that have changed, and of jobs whose hosts have changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, objective: Objective = Objective.ITERATION) -> None:
+        self._objective = objective
         self._changed = ChangedKeys[JobId]()
         self._hosts: Mapping[str, Host] = {}
         self._flows: FlowsOf = SharedMap()
@@ -154,15 +158,16 @@ class Flows:
             )
             looked_at.update(dict.fromkeys(of_others))
         self._hosts = hosts
-        flows = {job_id: _flows(jobs[job_id], hosts) for job_id in looked_at}
+        flows = {job_id: _flows(jobs[job_id], hosts, self._objective) for job_id in looked_at}
         self._flows = updated(self._flows, {**flows, **dict.fromkeys(gone)})
         return self._flows
 
 
-def _flows(job: Announced, hosts: Mapping[str, Host]) -> tuple[Flow, ...]:
+def _flows(job: Announced, hosts: Mapping[str, Host], objective: Objective) -> tuple[Flow, ...]:
     part = SILENT_PART if job.silent else 1.0
     paced = job.dividing.striping is Striping.PACED
     nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
+    phase_share = _phase_share(job.virtual_links, nic_bps) if objective is Objective.ITERATION else ()
 
     def flows(pair: tuple[str, str], demand_bps: tuple[tuple[int, float], ...]) -> Iterator[Flow]:
         src, dst = (hosts[ip] for ip in pair)
@@ -172,9 +177,19 @@ def _flows(job: Announced, hosts: Mapping[str, Host]) -> tuple[Flow, ...]:
             own_bps = tuple((phase, part * weight * bps) for phase, bps in demand_bps)
             flow_id = FlowId(*pair, job.dividing.owner, subflow)
             ends = src.at.dpid, dst.at.dpid
-            yield Flow(flow_id, job.id, *ends, nic_links, own_bps, None, max_subflows, paced, job.idle_phases)
+            idle = job.idle_phases
+            yield Flow(flow_id, job.id, *ends, nic_links, own_bps, None, max_subflows, paced, idle, phase_share)
 
     return tuple(flow for item in demands(job.virtual_links, nic_bps).items() for flow in flows(*item))
+
+
+def _phase_share(virtual_links: Sequence[VirtualLink], nic_bps: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
+    """Return ``Flow.phase_share`` of a job, rounded so that it stays the same when all bytes change by one factor."""
+    if len({link.phase for link in virtual_links}) <= 1:
+        return ()
+    times_s = ideal_time_s(virtual_links, nic_bps)
+    total_s = sum(times_s.values()) or 1.0
+    return tuple((phase, round(time_s / total_s, _SHARE_DIGITS)) for phase, time_s in times_s.items())
 
 
 class Routed:

@@ -3,10 +3,13 @@
 Only Python is needed, and no solver. docs/reference/json-output.md describes the file,
 docs/explanation/planning.md#check-a-plan-yourself the proofs.
 
-The slowdown of a job is the largest load of a link that it uses. All numbers are integers; slowdowns, bounds and shares
-are multiples of 1 / ``denominator``. The proof for n jobs states: let the flows take any walks of ``hops`` links, and
-let the n - 1 worst slowdowns be at most those of the plan. Then the n-th slowdown is at least the bound of the proof.
-The plan's own n-th slowdown is at most ``tolerance`` (relative) above that bound.
+The slowdown of a job is the largest load of a link that it uses. Its iteration slowdown is the sum of share * slowdown
+over its phases. A phase counts with its own demand on a link, and other jobs with their largest demand in any phase.
+
+All numbers are integers; slowdowns, bounds and shares are multiples of 1 / ``denominator``. The proof for n jobs
+states: let the flows take any walks of ``hops`` links, and let the n - 1 worst slowdowns be at most those of the plan.
+Then the n-th slowdown is at least the bound of the proof. The plan's own n-th slowdown is at most ``tolerance``
+(relative) above that bound.
 """
 
 from __future__ import annotations
@@ -47,6 +50,13 @@ def verify(plan: Any) -> tuple[str, int]:
                 f"job {job['name']} has slowdown {slowdown / whole:.9g} by its routes, but the plan claims "
                 f"{job['slowdown'] / whole:.9g}",
             )
+        iterations = iterations_of(plan)
+        for job, iteration in zip(plan["jobs"], iterations, strict=False):
+            _require(
+                job["iteration"] == iteration,
+                f"job {job['name']} has iteration slowdown {iteration / whole:.9g} by its routes, but the plan claims "
+                f"{job['iteration'] / whole:.9g}",
+            )
         slowdowns, graph = sorted(of_job, reverse=True), Graph(plan["links"] if plan["cuts"] else [])
         cuts = [Cut(plan, graph, cut) for cut in plan["cuts"]]
         bounds = [_bound(cuts, proof, slowdowns, whole) for proof in plan["proofs"]]
@@ -68,6 +78,9 @@ def verify(plan: Any) -> tuple[str, int]:
         text = f"worst slowdown {worst / whole:.6g}, at least {least / whole:.6g} with any routes; "
         text += f"{known} of {len(slowdowns)} slowdowns proven"
         text += f", {searched} more by a search, which cannot be checked" * (searched > 0)
+        if iterations:
+            text += f"; worst iteration slowdown {max(iterations) / whole:.6g}, "
+            text += f"at least {_iteration_bound(plan, cuts, {bound for _, bound in bounds}) / whole:.6g}"
         return text, searched
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
         raise ValueError(f"the file is not a plan with its proofs: {type(error).__name__} {error}") from error
@@ -78,8 +91,10 @@ def _require(holds: bool, otherwise: str) -> None:
         raise ValueError(otherwise)
 
 
-def slowdowns_of(plan: Any) -> list[int]:
-    """Return the slowdown of each job, rounded up. Raises ``ValueError`` for a flow on a path that it may not take."""
+def _loads(plan: Any) -> dict[Any, dict[int, int]]:
+    """Return the load of each job and phase by link.
+
+    Raises ``ValueError`` for a flow on a path that it may not take."""
     starts, ends, capacities = zip(*plan["links"], strict=True) if plan["links"] else ((), (), ())
     start, end, jobs, whole = starts.__getitem__, ends.__getitem__, len(plan["jobs"]), plan["denominator"]
     _require(whole > 0 and min(capacities, default=1) > 0, "a link has no capacity")
@@ -98,7 +113,40 @@ def slowdowns_of(plan: Any) -> list[int]:
                     cell[link] += part
         if not sound or left:
             raise ValueError(f"the route of flow {number} is not valid")
-    peaks: list[dict[int, int]] = [{} for _ in range(jobs)]
+    return loads
+
+
+def slowdowns_of(plan: Any) -> list[int]:
+    """Return the slowdown of each job, rounded up. Raises ``ValueError`` for a flow on a path that it may not take."""
+    peaks, total = _peaks(plan, _loads(plan))
+    load = {link: -(-rate // plan["links"][link][2]) for link, rate in total.items()}
+    return [max([plan["denominator"], *(load[link] for link in of_job)]) for of_job in peaks]
+
+
+def iterations_of(plan: Any) -> list[int]:
+    """Return the iteration slowdown of each job, rounded up; empty when jobs have no shares of phases.
+
+    Raises ``ValueError`` for shares that do not add up to 1."""
+    whole, jobs = plan["denominator"], plan["jobs"]
+    if not any("shares" in job for job in jobs):
+        return []
+    loads = _loads(plan)
+    peaks, total = _peaks(plan, loads)
+    found = [0] * len(jobs)
+    for number, job in enumerate(jobs):
+        total_share = sum(share for _, share in job["shares"])
+        _require(total_share == whole, f"the shares of job {job['name']} do not add up to 1")
+        for phase, share in job["shares"]:
+            cell, peak = loads.get((number, phase), {}), peaks[number]
+            seen = [-((peak[link] - total[link] - own) // plan["links"][link][2]) for link, own in cell.items()]
+            found[number] += share * max([whole, *seen])
+            _require(share >= 0, f"a share of job {job['name']} is negative")
+    return [-(-slowdown // whole) for slowdown in found]
+
+
+def _peaks(plan: Any, loads: dict[Any, dict[int, int]]) -> tuple[list[dict[int, int]], dict[int, int]]:
+    """Return the load of each job's largest phase by link, and their sum over all jobs."""
+    peaks: list[dict[int, int]] = [{} for _ in plan["jobs"]]
     for (job, _), cell in loads.items():
         own = peaks[job]
         peaks[job] = {at: max(own.get(at, 0), cell.get(at, 0)) for at in own.keys() | cell.keys()} if own else cell
@@ -106,8 +154,21 @@ def slowdowns_of(plan: Any) -> list[int]:
     for of_job in peaks:
         for link, rate in of_job.items():
             total[link] += rate
-    load = {link: -(-rate // capacities[link]) for link, rate in total.items()}
-    return [max([whole, *(load[link] for link in of_job)]) for of_job in peaks]
+    return peaks, total
+
+
+def _iteration_bound(plan: Any, cuts: list[Cut], bounds: set[int]) -> int:
+    """Return a lower bound of the worst iteration slowdown, with any routes.
+
+    When a cut shows that one of its jobs has at least the slowdown ``bound``, so has one of this job's phases."""
+    whole: int = plan["denominator"]
+    least = whole
+    for cut in cuts:
+        shares = [share for job in cut.needs for _, share in plan["jobs"][job]["shares"]]
+        for bound in bounds:
+            if shares and cut.proves(set(cut.needs), 1, bound, bound):
+                least = max(least, whole + min(shares) * (bound - whole) // whole)
+    return least
 
 
 def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tuple[int, int]:

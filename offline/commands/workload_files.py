@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -199,7 +200,7 @@ def _simulation_report(
     schemes = {name: scheme_named(name) for name in names}
     known = scenario(options)
     failed = known.problem(path_stretch=path_stretch)
-    intact = problem_of(known.intact, known.jobs, path_stretch=path_stretch)
+    intact = problem_of(known.intact, known.jobs, path_stretch=path_stretch, objective=known.objective)
     fail_s, repair_s = failed_s
     stages = [Stage(0.0, intact), Stage(fail_s, failed)] if fail_s else [Stage(0.0, failed)]
     if repair_s is not None:
@@ -291,6 +292,9 @@ def _plan_report(scheme: str, known: Scenario, problem: Problem, plan: Plan) -> 
             "total": plan.times.total_ms,
         },
         "job_slowdown": slowdowns,
+        "objective": known.objective,
+        "iteration_slowdown": {job: _rounded(slowdown) for job, slowdown in plan.iteration_slowdown.items()},
+        "iteration_bound": _rounded(plan.iteration_bound),
         "own_slowdown": {job: _rounded(slowdown) for job, slowdown in plan.own_slowdown.items()},
         "sorted_slowdowns": [*map(_rounded, plan.sorted_slowdowns)],
         "mean_job_slowdown": _rounded(fmean(slowdowns.values())) if slowdowns else 1.0,
@@ -350,6 +354,10 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
         f"lower bound {whole} {found['integer_bound']:.4g}, with any splitting {found['fluid_bound']:.4g}"
         + ("; senders that do not pace their subflows are slower" if found["if_paced"] else "")
         + ("; flows without a path are left out" if found["unrouted"] else ""),
+        "worst iteration": f"{max(found['iteration_slowdown'].values()):.4g} times as long as ideally, "
+        f"at least {found['iteration_bound']:.4g} with any routes"
+        if found["iteration_slowdown"]
+        else "",
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} slowdowns proven "
         + proven_over(found["slowdowns_proven_listed"], found["candidates_listed"], found["path_stretch"])
         + (", cut short by the time limit" if found["cut_short"] else ""),
@@ -361,7 +369,7 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     if found["unrouted"]:
         facts["without a path"] = _some(found["unrouted"])
     grid = Table.grid(padding=(0, 2))
-    for name, value in facts.items():
+    for name, value in filter(itemgetter(1), facts.items()):
         grid.add_row(name, escape(value))
     return Group(grid, _job_slowdowns(jobs, found["job_unrouted"], found["if_paced"]))
 

@@ -15,6 +15,7 @@ import typer
 
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import Striping
+from signalbox.words import Objective
 
 LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
 """Limits of rates in Gbit/s.
@@ -100,6 +101,10 @@ class FabricOptions:
     striping: Annotated[
         Striping, typer.Option(help="How a sender of a workload divides the bytes of a flow over its subflows.")
     ] = Striping.BY_SHARE
+    objective: Annotated[
+        Objective,
+        typer.Option(help="For jobs with several phases: shorten the iteration, or the worst phase."),
+    ] = Objective.ITERATION
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of failures, hashes and searches.")
     ] = 1

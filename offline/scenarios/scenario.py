@@ -44,6 +44,7 @@ from offline.scenarios.job_files import read_jobs
 from offline.scenarios.workloads import Numbering, WorkloadJob, read_workload
 from signalbox.errors import FieldProblem
 from signalbox.jobs.spec import Striping
+from signalbox.words import Objective
 
 Switches = frozenset[Dpid]
 
@@ -131,6 +132,7 @@ class Scenario:
     jobs: tuple[WorkloadJob, ...]
     """Jobs of the workload, then those of the job specs."""
     names: Names
+    objective: Objective = Objective.ITERATION
 
     @property
     def striping(self) -> Striping | None:
@@ -140,17 +142,21 @@ class Scenario:
 
     def problem(self, routes: Routes = MappingProxyType({}), path_stretch: int = 0) -> Problem:
         """Return the planner's input, with flows in the order of the files; see ``problem_of``."""
-        return problem_of(self.fabric, self.jobs, routes, path_stretch)
+        return problem_of(self.fabric, self.jobs, routes, path_stretch, self.objective)
 
 
 def problem_of(
-    fabric: Fabric, jobs: Iterable[WorkloadJob], routes: Routes = MappingProxyType({}), path_stretch: int = 0
+    fabric: Fabric,
+    jobs: Iterable[WorkloadJob],
+    routes: Routes = MappingProxyType({}),
+    path_stretch: int = 0,
+    objective: Objective = Objective.ITERATION,
 ) -> Problem:
     """Return the planner's input, with flows in the order of the jobs and their links.
 
     - ``routes``: routes already in force.
     - ``path_stretch``: links that a path may have beyond the shortest."""
-    problem = take_snapshot(fabric.generation, fabric, jobs, {}, routes, MAX_PATHS)
+    problem = take_snapshot(fabric.generation, fabric, jobs, {}, routes, MAX_PATHS, objective)
     return replace(problem, paths=StretchedPaths(fabric, MAX_PATHS, path_stretch)) if path_stretch else problem
 
 
@@ -168,7 +174,7 @@ def scenario(options: FabricOptions) -> Scenario:
         jobs = read_workload(options.workload, intact, options.max_subflows, options.striping)
     if options.jobs is not None:
         jobs += read_jobs(options.jobs, intact, jobs)
-    return Scenario(intact, fabric, jobs, Names(intact))
+    return Scenario(intact, fabric, jobs, Names(intact), options.objective)
 
 
 def build_fabric(options: FabricOptions) -> Fabric:

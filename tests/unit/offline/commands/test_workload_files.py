@@ -22,8 +22,9 @@ FABRIC = ("--leaves", str(LEAVES), "--spines", str(SPINES), "--hosts-per-leaf", 
 JSON_KEYS = (
     "scheme", "striping", "flows", "subflows", "max_subflows_of_a_flow", "if_paced", "max_slowdown", "bound",
     "fluid_bound", "integer_bound", "gap", "slowdowns_proven", "slowdowns_proven_listed", "candidates_listed",
-    "path_stretch", "certificate", "cut_short", "plan_ms", "job_slowdown", "own_slowdown",
-    "sorted_slowdowns", "mean_job_slowdown", "max_job_slowdown", "ecmp_slowdown", "unrouted", "job_unrouted",
+    "path_stretch", "certificate", "cut_short", "plan_ms", "job_slowdown", "objective", "iteration_slowdown",
+    "iteration_bound", "own_slowdown", "sorted_slowdowns", "mean_job_slowdown", "max_job_slowdown", "ecmp_slowdown",
+    "unrouted", "job_unrouted",
 )  # fmt: skip
 
 

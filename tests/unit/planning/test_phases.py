@@ -1,0 +1,163 @@
+"""Plans for jobs with several phases: iterations get as short as the best routes allow, and claims about them hold."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from controller.planning.analysis.messages import FabricNames
+from controller.planning.bounds import slowdown_bounds
+from controller.planning.certificate import certificate
+from controller.planning.phases import iteration_bounds, iteration_slowdowns
+from controller.planning.plan import decide
+from controller.planning.plan_check import check
+from controller.planning.problem import Flow, Problem, Routes, whole
+from controller.planning.verify import verify
+from signalbox.jobs.spec import JobId
+from tests.support.planning.fabrics import across, flow, leaf_spine, problem_of
+from tests.support.planning.plans import planned
+
+FABRIC = leaf_spine(2, 2, capacity=1.0)
+SHARES = ((0, 0.9), (1, 0.1))
+
+
+def problem_with(flows: Sequence[Flow], shares: Sequence[tuple[int, float]] = SHARES) -> Problem:
+    return problem_of(FABRIC, [replace(f, phase_share=tuple(shares)) for f in flows], nic_bps=1.0)
+
+
+def traded(shares: Sequence[tuple[int, float]]) -> Problem:
+    """Return a problem of one job, whose worst phase is fastest when both phases have slowdown 1.5.
+
+    If flow 0 and flow 1 take different spines, the phases have slowdowns 1 and 1.75."""
+    demands = (((0, 1.0), (1, 0.75)), ((0, 0.5), (1, 0.75)), ((1, 1.0),))
+    return problem_with([flow("a", (1, n), (2, n), demand) for n, demand in enumerate(demands)], shares)
+
+
+def test_the_slowdown_of_an_iteration_is_that_of_its_phases_by_their_times() -> None:
+    problem = traded(SHARES)
+    apart = {f.id: whole(problem.candidates(f)[spine]) for f, spine in zip(problem.flows, (0, 1, 1), strict=True)}
+    assert iteration_slowdowns(problem, apart) == {"a": pytest.approx(0.9 * 1 + 0.1 * 1.75)}
+
+
+def test_a_short_phase_is_slowed_for_a_long_one_unless_the_worst_phase_counts() -> None:
+    by_iteration, by_phase = planned(traded(SHARES)), planned(traded(()))
+    assert by_iteration.iteration_slowdown == {"a": pytest.approx(1.075)}
+    assert by_iteration.job_slowdown == {"a": pytest.approx(1.75)}
+    assert by_phase.job_slowdown == {"a": pytest.approx(1.5)}
+    assert by_phase.iteration_slowdown == {}
+
+
+def test_running_routes_move_for_a_shorter_iteration() -> None:
+    problem = traded(SHARES)
+    running = problem.with_routes(planned(traded(())).routes)
+    found = planned(running)
+    assert found.iteration_slowdown == {"a": pytest.approx(1.075)}
+    decision = decide(running, found, min_gain=0.02)
+    assert (decision.adopt, decision.reason.split(" with")[0]) == (
+        True,
+        "worst iteration slowdown falls from 1.50 to 1.07 (28.3%)",
+    )
+
+
+def test_jobs_with_one_phase_have_no_slowdown_of_iterations() -> None:
+    problem = problem_with(across("aab", 1.0), shares=())
+    assert problem.phase_share is None
+    assert planned(problem).iteration_slowdown == {}
+
+
+def test_shares_of_phases_that_are_idle_or_unknown() -> None:
+    """Phases that are left have shares of their own time; phases without known shares have equal ones."""
+    flows = [replace(f, phase_share=((0, 0.6), (1, 0.2), (2, 0.2))) for f in across("a", [(0, 1.0), (1, 1.0)])]
+    others = [flow("b", (1, 2), (2, 2), [(0, 1.0), (3, 1.0)])]
+    share = problem_of(FABRIC, [*flows, *others], nic_bps=1.0).phase_share
+    assert share is not None
+    assert share.tolist() == pytest.approx([0.75, 0.25, 0.5, 0.5])
+
+
+def test_the_checker_recomputes_iterations() -> None:
+    problem = traded(SHARES)
+    plan = planned(problem)
+    wrong = replace(plan, iteration_slowdown={JobId("a"): 1.0}, iteration_bound=1.0)
+    assert check(problem, wrong) == ("job a has iteration slowdown 1.075, but the plan claims 1",)
+    assert check(problem, replace(plan, iteration_slowdown={}, iteration_bound=1.0)) == (
+        "the plan has iteration slowdowns for [], but routes flows of ['a']",
+    )
+    assert "is not between 1 and the worst one" in check(problem, replace(plan, iteration_bound=1.2))[0]
+    optimal = replace(plan, certificate="optimal", iteration_bound=1.0)
+    assert any("but the worst iteration 1.075 exceeds 1" in fault for fault in check(problem, optimal))
+
+
+def test_a_file_with_proofs_has_iterations_that_verify_recomputes() -> None:
+    problem = traded(SHARES)
+    form = certificate(problem, planned(problem), FabricNames(FABRIC))
+    assert "; worst iteration slowdown 1.075, at least 1" in verify(form)[0]
+    wrong = [form["jobs"][0] | change for change in ({"iteration": 10**12}, {"shares": [[0, 10**12], [1, 1]]})]
+    for job, fault in zip(wrong, ("but the plan claims 1", "do not add up to 1"), strict=True):
+        with pytest.raises(ValueError, match=fault):
+            verify(form | {"jobs": [job]})
+
+
+# ---- against all routings of small problems
+
+
+def a_problem(seed: int) -> Problem:
+    """Return a problem of one to three jobs with up to three phases, and of at most 5 flows between leaves."""
+    random_of = random.Random(seed)
+    flows: list[Flow] = []
+    for job in "abc"[: random_of.randint(1, 3)]:
+        parts = [random_of.choice((1, 1, 2, 6)) for _ in range(random_of.randint(1, 3))]
+        share = tuple((phase, part / sum(parts)) for phase, part in enumerate(parts)) if len(parts) > 1 else ()
+        for _ in range(random_of.randint(2, 3)):
+            phases = sorted(random_of.sample(range(len(parts)), random_of.randint(1, len(parts))))
+            demand = [(phase, random_of.choice((1.0, 1.0, 0.5, 0.25))) for phase in phases]
+            host = len(flows)
+            of = flow(job, (1, host), (2, host), demand)
+            flows.append(replace(of, phase_share=share))
+    return problem_of(leaf_spine(2, random_of.choice((2, 3)), capacity=1.0), flows[:5], nic_bps=1.0)
+
+
+def iterations_by_hand(problem: Problem, routes: Routes) -> list[float]:
+    """Return the sorted iteration slowdowns, computed link by link."""
+    rates: dict[tuple[str, int], dict[object, float]] = {}
+    for of in problem.flows:
+        for phase, bps in of.demand_bps:
+            on = rates.setdefault((of.job_id, phase), {})
+            for link in (*routes[of.id][0].path, *of.nic_links):
+                on[link] = on.get(link, 0.0) + bps / problem.capacity_bps[link]
+    jobs = sorted({job for job, _ in rates})
+    found = []
+    for job in jobs:
+        known = dict(next(of.phase_share for of in problem.flows if of.job_id == job))
+        mine = {phase: known.get(phase, 1.0) for of, phase in rates if of == job}
+        total = 0.0
+        for phase, share in mine.items():
+            others = [other for other in jobs if other != job]
+            seen = [
+                load + sum(max(rates[of].get(link, 0.0) for of in rates if of[0] == other) for other in others)
+                for link, load in rates[job, phase].items()
+            ]
+            total += share / sum(mine.values()) * max(1.0, *seen)
+        found.append(total)
+    return sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_iterations_of_small_problems_are_the_shortest_of_all_routings(seed: int) -> None:
+    problem = a_problem(seed)
+    if problem.phase_share is None:
+        return
+    best: list[float] = [math.inf]
+    for paths in product(*map(problem.candidates, problem.flows)):
+        routes = {of.id: whole(path) for of, path in zip(problem.flows, paths, strict=True)}
+        best = min(best, [round(slowdown, 9) for slowdown in iterations_by_hand(problem, routes)])
+    plan = planned(problem)
+    assert iterations_by_hand(problem, plan.routes) == pytest.approx(plan.sorted_objective)
+    assert plan.sorted_objective[0] == pytest.approx(best[0])
+    jobs = list(plan.job_slowdown)
+    assert iteration_bounds(problem, slowdown_bounds(problem), jobs)[0] <= best[0] * (1 + 1e-9)
+    assert plan.certificate != "optimal" or plan.sorted_objective == pytest.approx(best)
