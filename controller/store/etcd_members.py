@@ -12,6 +12,7 @@ etcd who can write only these keys cannot redirect calls.
 from __future__ import annotations
 
 import json
+import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -25,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from controller.log_limit import LimitedLog
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
-from controller.store.etcd_operations import Operations, delete, key, put
+from controller.store.etcd_operations import Operations, delete, key, put, was_changed
 from controller.store.etcd_v3 import etcd_pb2 as pb
 from controller.store.members import NO_MEMBERS, Member, Members
 from controller.store.sign_of_life import SignOfLife, Watch
@@ -74,6 +75,7 @@ class EtcdMembership:
         """Time at which a member last had a lease, in seconds since 1970, by name."""
         self._newest = NO_MEMBERS
         self._reading = threading.Lock()
+        self._changing = threading.Lock()
         self._sign: SignOfLife | None = None
         self._watches: dict[str, Watch] = {}
         """Watches of other members' signs of life, by the id of the member."""
@@ -157,14 +159,23 @@ class EtcdMembership:
             raise InvalidInput.of("name", what, NO_SUCH_NAME)
 
     def _change(self, operations: Operations) -> None:
-        """Carry out the operations. Raises ``Unavailable``."""
+        """Carry out the operations. Raises ``Unavailable``.
+
+        A slow endpoint of etcd may carry out a request once more at any later time. Each change therefore also writes
+        the key ``change``, and requires that no other change was made since this process read it."""
+        name, value = key(self._root, "change"), secrets.token_bytes(8)
         try:
-            reply = self._etcd.transaction([self._fence], operations)
+            with self._changing:
+                last = self._etcd.get(name)
+                compare = [self._fence, was_changed(name, last.mod_revision if last else 0)]
+                is_made = self._etcd.transaction(compare, [*operations, put(name, value)]).succeeded
+                if not is_made and (found := self._etcd.get(name)):
+                    is_made = found.value == value  # by an endpoint that answered too late
         except EtcdError as error:
             effect = "may not be" if error.is_late else "is not"
             what = f"the change cannot be saved ({error}), so it {effect} in effect; try again later"
             raise Unavailable(what, self._lease_s) from None
-        if not reply.succeeded:
+        if not is_made:
             raise Unavailable("another controller has claimed the state", 0.0)
 
     def _run(self) -> None:

@@ -198,6 +198,28 @@ def test_a_member_that_drains_does_so_until_the_leader_ends_it(etcd: EtcdProcess
         store.close()
 
 
+def test_a_copy_of_a_drain_that_a_slow_endpoint_still_has_changes_nothing(etcd: EtcdProcess, prefix: str) -> None:
+    store = EtcdStore(etcd.access, prefix, LEASE_S, "a", "a:1")
+    with membership(etcd, prefix, "a", store.id, store) as leader, membership(etcd, prefix, "b", "2"):
+        until(lambda: len(leader.newest.all) == 2)
+        store.claim()
+        transaction, copies = leader._etcd.transaction, list[Any]()
+
+        def twice(compare: Any, *others: Any) -> Any:
+            if compare:  # else the request is not a change
+                copies.append((compare, *others))
+                transaction(compare, *others)  # by an endpoint that answers too late
+            return transaction(compare, *others)
+
+        with patch.object(leader._etcd, "transaction", twice):
+            leader.drain("b", drains=True)
+        assert leader.newest.draining == {"b"}
+        leader.drain("b", drains=False)
+        (copy,) = copies
+        assert not transaction(*copy).succeeded
+        store.close()
+
+
 def test_the_lease_of_a_member_that_etcd_does_not_answer_ends(tmp_path: Path, prefix: str) -> None:
     with running_etcd(tmp_path / "etcd") as etcd, membership(etcd, prefix, "a", "1") as only:
         assert not only.is_live()
