@@ -12,10 +12,12 @@ import http.client
 import http.server
 import os
 import socket
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, TypeVar, cast
 from weakref import WeakSet
 
@@ -53,6 +55,8 @@ with warnings.catch_warnings():
     if FRAMEWORK == "ryu":
         # Ryu 4.34 imports a name that eventlet dropped in 0.30.3.
         eventlet.wsgi.ALREADY_HANDLED = object()
+        # Ryu would import setuptools, 93 modules and 50 ms, for a protocol that is not used here.
+        sys.modules.setdefault("ryu.lib.packet.zebra", ModuleType("zebra"))
         from ryu import cfg
         from ryu.base.app_manager import AppManager, RyuApp, lookup_service_brick
         from ryu.controller import ofp_event, ofp_handler
