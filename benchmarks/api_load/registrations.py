@@ -54,7 +54,7 @@ class Registrations:
     one_answer_ms: Spread | None
     """Milliseconds until a registration is acknowledged, while no other client calls."""
     one_pinned_ms: Spread | None
-    """Milliseconds from such a single registration until the flows of its job are pinned."""
+    """Milliseconds from a registration until the flows of its job are pinned, while no other client calls."""
     cpu_ms: dict[str, float]
     """CPU time per job in milliseconds, until its flows are pinned: of the leader, of the other members, of etcd."""
 

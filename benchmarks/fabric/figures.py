@@ -214,7 +214,7 @@ class Figures:
     silent_loss_detect_s: float | None = None
     """Time from dropping LLDP in one direction of three cables until their removal from groups is confirmed."""
     silent_loss_return_s: float | None = None
-    """Time from passing LLDP again until groups that use these links again are confirmed."""
+    """Time from the end of dropping LLDP until groups that use the silenced links again are confirmed."""
     reconnect_resync_s: float | None = None
     """Time from making all switches reconnect until the API reports all links, and all switches in sync."""
     reconnect_rules_rewritten: int | None = None

@@ -87,9 +87,9 @@ class Row:
     pairs: int = 0
     """Number of pairs of hosts that carry traffic of the job."""
     found: int = 0
-    """Number of these pairs that the controller plans."""
+    """Number of pairs of hosts that carry traffic of the job and that the controller plans."""
     false: int = 0
-    """Number of other pairs that the controller plans."""
+    """Number of pairs of hosts that carry no traffic of the job, although the controller plans them."""
     bytes_error: float | None = None
     """Largest relative error of the bytes per iteration that the controller has counted for a pair."""
     predicted: float = 0.0

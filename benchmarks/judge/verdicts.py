@@ -52,7 +52,7 @@ class Verdict:
     optimum: float
     """Smallest worst slowdown of any known routing with at most ``max_subflows`` subflows per flow."""
     decided: bool
-    """Whether it is proven that no such routing has a smaller one."""
+    """Whether it is proven that no routing with at most ``max_subflows`` subflows per flow is better."""
     least: float
     """Fluid optimum, or a lower bound of it.
 

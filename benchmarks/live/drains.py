@@ -64,7 +64,7 @@ class Drained:
     pulled_s: float
     """Monotonic seconds at which the spine was pulled."""
     until_s: float
-    """Monotonic seconds at which the measurement after this ended."""
+    """Monotonic seconds at which the measurement after the pull ended."""
 
 
 def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:

@@ -40,7 +40,7 @@ class Seen:
     detected: float | None = None
     """Seconds from the fault until the controller raised its alarm."""
     api: float | None = None
-    """Seconds from this alarm until the API showed the fault; ``cli`` and ``metrics`` likewise."""
+    """Seconds from the controller's alarm until the API showed the fault; ``cli`` and ``metrics`` likewise."""
     cli: float | None = None
     metrics: float | None = None
     gone_api: float | None = None

@@ -107,7 +107,7 @@ class Change:
     slowdowns: Sequence[Sequence[float]]
     """Slowdowns of all jobs, largest first: after the repair, and after each cycle that moved flows."""
     moves: Sequence[int]
-    """Number of flows that each of these cycles moved."""
+    """Number of flows moved by each cycle that moved any."""
     goal_moves: int
     """Number of moves to the goal plan, when the planner chose it."""
     bound: float

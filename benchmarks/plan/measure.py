@@ -313,7 +313,7 @@ class ChangeRow:
     displaced: int
     """Number of flows that lost their path. Their new paths do not count as moves."""
     repair_slowdown: float
-    """Worst slowdown after the repair, which gives only these flows other paths."""
+    """Worst slowdown after the repair, which gives other paths only to the displaced flows."""
     repair_ms: float
     slowdown: float
     bound: float
@@ -323,12 +323,12 @@ class ChangeRow:
     moves: int
     """Number of flows that the plan moves from their path after the repair."""
     fewest: bool
-    """Whether these moves are proven to be the fewest for the plan's slowdowns."""
+    """Whether ``moves`` is proven to be the fewest for the plan's slowdowns."""
     total_ms: float
     scratch_slowdown: float
     """Worst slowdown of a plan made without the present routes."""
     scratch_moves: int
-    """Number of flows that such a plan would move."""
+    """Number of flows that a plan made without the present routes would move."""
 
 
 def small_settings() -> list[Setting]:

@@ -46,7 +46,7 @@ class Changed:
     probes: int
     """Number of probes sent between the servers of the training job."""
     lost: int
-    """Number of these probes that were lost."""
+    """Number of probes between the servers of the training job that were lost."""
     dropped: int
     """Number of packets that full queues and buffers of the emulation dropped, on all links."""
     iterations: int
@@ -70,7 +70,7 @@ class Cut(NamedTuple):
     rewired_s: float
     """Seconds from the cut until the controller had made other circuits, and its probes had passed all of them."""
     iterations: int
-    """Number of iterations that the job finished in this time."""
+    """Number of iterations that the job finished within ``rewired_s`` of the cut."""
 
 
 def _job(*collectives: dict[str, Any]) -> Job:

@@ -21,13 +21,13 @@ class JobWiring:
     parallelization: str
     """Name of the parallelization; empty for a job without parallelizations."""
     runs: JobSpec
-    """Spec of the job as it runs on these circuits, with the rings of its all-reduces."""
+    """Spec of the job as it runs on ``circuits``, with the rings of its all-reduces."""
     circuits: tuple[tuple[PortRef, PortRef], ...]
     """Circuits, each as (sending interface, receiving interface)."""
     planned_s: float
     """Time of an iteration on the routes that were found."""
     bound_s: float
-    """Lower bound of the time of an iteration over all routes on these circuits."""
+    """Lower bound of the time of an iteration over all routes on ``circuits``."""
     other_s: float
     """Time of an iteration on the alternative: one switch of the same cost as the circuits."""
 

@@ -39,7 +39,7 @@ class Question:
     optical: tuple[Dpid, ...]
     """Optical switches at which each of the servers has an interface."""
     interface_bps: float
-    """Rate of these interfaces in bit/s."""
+    """Smallest rate of the interfaces of the servers that the job uses, in bit/s."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,7 +303,7 @@ class PlanningCycle:
     def take_slowdowns(self, slowdowns: Slowdowns) -> None:
         """Record slowdowns unless they are outdated.
 
-        The slowdowns are those of the baselines on the newest plan's problem, or those under the running routes."""
+        ``slowdowns``: under the running routes, or under each published scheme for the newest plan's problem."""
         if slowdowns.of_scheme is not None:
             if self.plan and self.plan.generation == slowdowns.generation:
                 self.baseline_slowdowns = slowdowns.of_scheme

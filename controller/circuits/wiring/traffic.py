@@ -56,7 +56,7 @@ class Rings:
     sent: tuple[Mapping[int, float], ...]
     """Bytes that each server of a group sends in each phase, per group."""
     parts: tuple[tuple[CollectiveGroup, ...], ...]
-    """Collectives and groups of the spec whose bytes each group sends."""
+    """Pairs (collective, group of the spec) whose bytes the servers of a group send, per entry of ``groups``."""
 
     @property
     def bytes(self) -> float:

@@ -382,9 +382,9 @@ class FoundRoutes:
     first_slowdown: float
     """Slowdown of the analysed job after one planning cycle."""
     cycles: int | None
-    """Largest number of planning cycles that the moves to these routes take.
+    """Largest number of planning cycles that the moves to the found routes take.
 
-    None when these routes cannot be reached with ``planning.max_moves`` moves per cycle."""
+    None when the routes cannot be reached with ``planning.max_moves`` moves per cycle."""
 
 
 @dataclass(frozen=True, slots=True)

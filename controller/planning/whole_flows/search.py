@@ -52,7 +52,7 @@ _LOCAL_SHARE = 0.25
 _TABU_SHARE = 0.7
 """Share of the remaining time that tabu search may use; bounds and CP-SAT have the rest."""
 _MOVES_SHARE = 0.25
-"""Share of the time limit for CP-SAT when it can only save moves."""
+"""Share of the time limit for CP-SAT when all slowdowns are proven, so that only fewer moves are left to find."""
 _FLUID_SHARE = 0.25
 """Share of the remaining time for the fluid optimum, which may be a stronger bound than cuts."""
 _STEPS_PER_S = 15_000

@@ -74,7 +74,7 @@ ALL_TO_ALL = {"algorithm": "all_to_all", "groups": ["all"], "bytes_per_iteration
 
 
 def asked(job_id: str) -> FindWiring:
-    """Return the request of a job that belongs on a switch: two circuits per server would forward most of its bytes."""
+    """Return the request of a job that is better on a switch: servers with two circuits would forward most bytes."""
     endpoints, groups = [f"10.0.{n}.1" for n in range(1, 13)], [{"name": "all", "ranks": range(12)}]
     spec = JobSpec.parse({"job_id": job_id, "endpoints": endpoints, "groups": groups, "collectives": [ALL_TO_ALL]})
     servers = tuple(Dpid(number) for number in range(1, 13))
