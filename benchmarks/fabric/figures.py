@@ -185,7 +185,7 @@ class Figures:
     discovery_s: float | None = None
     """Time from the last switch's features reply until groups with all next hops are confirmed."""
     discovery_from_start_s: float | None = None
-    """Time from the start of the controller's process to the same moment."""
+    """Time from the start of the controller's process until groups with all next hops are confirmed."""
     links_reported_s: float | None = None
     """Time from the last switch's features reply until the API reports all links, and all switches in sync."""
     pins: int | None = None
@@ -195,13 +195,13 @@ class Figures:
     install_s: float | None = None
     """Time from the first mod after the registration of all jobs until the last mod is confirmed."""
     install_from_call_s: float | None = None
-    """Time from the first call that registers a job to the same moment."""
+    """Time from the first call that registers a job until the last mod is confirmed."""
     install_changes: int | None = None
     """Number of mods for the install."""
     idle_cpu_percent: float | None = None
     """CPU time of the controller and its children while only counters and probes are sent, in percent of a core."""
     observer_cpu_percent: float | None = None
-    """CPU time of the capture in the same period, in percent of a core."""
+    """CPU time of the capture while only counters and probes are sent, in percent of a core."""
     false_link_downs: int | None = None
     """Links reported down although all are up, during planning.
 

@@ -28,7 +28,7 @@ RATE_S = 10
 NEARLY_FULL = 3 / 4
 """Fraction of ``max_connections``. When more are in use, each client may have only few connections."""
 FEW = 1 / 32
-"""Largest fraction of ``max_connections`` that one client may then have."""
+"""Largest fraction of ``max_connections`` that one client may have when more than ``NEARLY_FULL`` are in use."""
 OWN_CONNECTIONS = 64
 """Number of connections of HAProxy itself, in addition to connections of clients."""
 BUFFER, REWRITES = 16 << 10, 12 << 10
