@@ -40,8 +40,8 @@ MOST_DUPLICATES = 256
 class PortCounts:
     """Number of refusals since the start, and time of the last refusal, by port.
 
-    Further ports are not counted while their switch, or all switches together, have the largest number of ports. A
-    switch that disconnects is forgotten."""
+    A further port is ignored while ``MOST_OF_SWITCH`` ports of its switch are counted, or ``MOST_PORTS`` ports of all
+    switches. A switch that disconnects is forgotten."""
 
     def __init__(self) -> None:
         self.totals: Counter[PortRef] = Counter()

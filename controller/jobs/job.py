@@ -230,9 +230,9 @@ class Job:
 
 
 class Epochs:
-    """Detector of jobs that are planned for other bytes than before, which begins a new epoch (``Reported``).
+    """Detector that begins a new epoch of each job that is planned for other bytes than before (``Reported``).
 
-    When confirmed routes of a job change, ``core.sending`` begins an epoch."""
+    ``core.sending`` begins the epochs that follow from changed routes."""
 
     def __init__(self) -> None:
         self._jobs: Mapping[JobId, Job] = {}

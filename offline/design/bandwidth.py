@@ -42,10 +42,9 @@ _TOLERANCE = 1e-11
 _PRECISION = 1e-9
 """Relative gap at or below which a design is accepted; above it the programme is scaled and solved again."""
 _ENOUGH = 1e-3
-"""Tolerance, relative, for the solver's own price of the total.
+"""Largest accepted excess of the solver's price of the total, relative to that price.
 
-The smallest price that proves the bound is computed as well. It replaces the solver's price only if that one is larger
-by more than this."""
+The excess is over the smallest price that proves the bound. If it is larger, the smallest price is used instead."""
 _MOST_SCALINGS = 6
 """Largest number of times that one question is solved; the previous bandwidths scale the variables each time."""
 _SMALLEST_UNIT = 1e-3

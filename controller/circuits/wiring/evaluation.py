@@ -215,7 +215,7 @@ class Answer:
 
     @property
     def other(self) -> Evaluated:
-        """Parallelization with the shortest iteration on the alternative."""
+        """Parallelization with the shortest iteration on the alternative, one switch that connects all servers."""
         return min(self.parallelizations, key=lambda each: rounded(each.other_s))
 
     @property

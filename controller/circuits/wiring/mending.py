@@ -73,7 +73,8 @@ def _with_free_ports_connected(
 ) -> Wiring:
     """Return the wiring with its free ports connected.
 
-    The free ports of one optical switch after the other are connected in the way with the least cost."""
+    The optical switches are taken one after the other. For each, the cheapest set of new circuits is chosen
+    (``_cost``)."""
     for interface in interfaces:
         ways = [_with(wiring, interface, made) for made in _ways(wiring.peers[interface], interface, lost, dead)]
         wiring = min(ways, key=lambda each: _cost(sent, each))
