@@ -374,7 +374,7 @@ class CircuitsConfig(TomlTable):
         if twice := _repeated(ends):
             raise _wrong_fibres("{what} is at two ports; an interface has one pair of fibres", twice)
         if twice := _repeated(f"{server} at {at}" for server, at in servers):
-            raise _wrong_fibres("{what} has two interfaces; a server has one at each optical switch", twice)
+            raise _wrong_fibres("server {what} has two interfaces; a server has one at each optical switch", twice)
         if both := sorted({server for server, _ in servers} & {*dpids}):
             raise _wrong_fibres(
                 "{what} is configured as an optical switch and as a server; give the dpid to one of them", both

@@ -152,10 +152,9 @@ def import_saved(
             what = f"has {_size(before)} already. Nothing was changed. Export them, and import with --replace"
             raise InvalidInput.of("state", f"{store.where} {what}")
         store.replace(exported.state, exported.secret, exported.epoch)
-        typer.echo(
-            f"imported {_size(exported.state)} into {store.where}"
-            f"{f' in place of {_size(before)}' if _records(before) else ''}; later epochs are above {exported.epoch}"
-        )
+        instead = f" in place of {_size(before)}" if _records(before) else ""
+        after = f"the next controller uses generation ids above {exported.epoch}"
+        typer.echo(f"imported {_size(exported.state)} into {store.where}{instead}; {after}")
 
 
 def _store(config_file: Path | None, state_dir: Path | None) -> Store:

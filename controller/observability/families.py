@@ -96,7 +96,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_member_refused_total",
-        "Claims and writes of the member that switches refused because another controller is their master, since the "
+        "Claims and writes of the member, refused by switches because another controller is their master, since the "
         "start of this leader; no series at standbys and without etcd.",
         samples.member_refused,
         ("member",),

@@ -184,7 +184,7 @@ class WholeTraining:
         endpoints = read_job(job).spec.endpoints
         names = {host.ip: host.name for host in lab.hosts}
         if strangers := set(endpoints) - names.keys():
-            raise LabError(f"no host of this lab has {', '.join(sorted(strangers))}")
+            raise LabError(f"no host of this lab has the address {', '.join(sorted(strangers))}")
         folder.mkdir(parents=True, exist_ok=True)
         self._logs = [folder / f"rank{rank}.jsonl" for rank in range(len(endpoints))]
         shared = ["--spec", str(job), "--rendezvous", str(folder / "rendezvous")]

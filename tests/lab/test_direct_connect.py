@@ -74,7 +74,7 @@ def job(lab: Lab, **fields: Any) -> dict[str, Any]:
 def test_a_job_that_is_not_for_this_lab_is_refused(fabric: Lab, tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     file.write_text(json.dumps(job(fabric, endpoints=[*(host.ip for host in fabric.hosts[1:]), "10.9.9.9"])))
-    with pytest.raises(LabError, match=r"no host of this lab has 10\.9\.9\.9"):
+    with pytest.raises(LabError, match=r"no host of this lab has the address 10\.9\.9\.9"):
         WholeTraining(fabric, file, tmp_path)
 
 

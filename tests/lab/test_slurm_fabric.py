@@ -87,7 +87,7 @@ def test_jobs_of_mpi_are_pinned_until_a_node_dies(
             slurm_cluster(slurm),
             keeping(site / "jobs", controller.address, tmp_path, tmp_path / "keep.log", *options) as keep,
         ):
-            wait_for(lambda: "are kept registered" in keep.log.read_text(), "the daemon")
+            wait_for(lambda: "keeping the jobs of" in keep.log.read_text(), "the daemon")
             shown = slurm.run("scontrol", "show", "topology")
             assert re.search(r"SwitchName=tier1-1 Level=1 LinkSpeed=\d+ Nodes=n\[1-4\]", shown)
             assert re.search(rf"SwitchName={lab_prefix}leaf2 Level=0 LinkSpeed=\d+ Nodes=n2", shown)

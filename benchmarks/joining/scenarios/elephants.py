@@ -195,7 +195,9 @@ def judge(rows: Sequence[Row]) -> Found:
     return Found(
         {"Iteration times / those on the flat switch": by_mode(rows), "Before and after the traffic begins": lines},
         [
-            Target("worst iteration that begins at least 3 s after the traffic", worst(lines, "worst_later"), AFTER),
+            Target(
+                "worst iteration that starts at least 3 s after the other traffic", worst(lines, "worst_later"), AFTER
+            ),
             Target(
                 "longest time in s for which a shown slowdown is off by more than 20 %",
                 worst(lines, "shown_off_s"),

@@ -182,7 +182,8 @@ class _Reader:
         if member is None or member.made:
             member = self._new(where, thread)
         if member.rank not in (-1, rank):
-            raise InvalidInput.of("", f"the thread has rank {rank} here, but rank {member.rank} in {member.where}")
+            why = f"this line gives its thread rank {rank} in the communicator, {member.where} rank {member.rank}"
+            raise InvalidInput.of("", why)
         member.rank = rank
         return member
 

@@ -206,7 +206,11 @@ def test_an_imported_state_has_jobs_and_secret(
     other.mkdir()
     done = signalbox("state", "import", exported, "--state-dir", other)
     above = (1 << 61) + 1
-    assert done == Result(0, f"imported 3 jobs and 0 other records into {other}; later epochs are above {above}\n", "")
+    assert done == Result(
+        0,
+        f"imported 3 jobs and 0 other records into {other}; the next controller uses generation ids above {above}\n",
+        "",
+    )
     assert imported(other)[0] == saved("first", "second", "third")
     assert imported(other)[1] == secret_in(state, in_use=True)
     assert imported(other)[2] > above
@@ -228,7 +232,7 @@ def test_a_state_is_replaced_when_asked_and_not_in_use(signalbox: Signalbox, exp
         assert refused.err.endswith("; stop it, and any controller that stands by\n")
     assert (before, secret_in(other, in_use=True)) == (saved("fourth"), secret)
     done = signalbox("state", "import", exported, "--state-dir", other, "--replace")
-    assert " in place of 1 job and 0 other records; later epochs" in done.out
+    assert " in place of 1 job and 0 other records; the next controller uses" in done.out
     assert imported(other)[0] == saved("first", "second", "third")
     assert imported(other)[1] != secret
 
