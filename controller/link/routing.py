@@ -160,8 +160,7 @@ class Router:
     def taken(self) -> dict[tuple[Dpid, str], int]:
         """Generation id, or 0 while it is unknown, of each switch that another controller has claimed.
 
-        The keys are the switch and the linked member that has reported it, as in ``End.member``. Switches whose
-        generation id is larger than any controller's are left out."""
+        The keys are the switch and the linked member that has reported it, as in ``End.member``."""
         with self._lock:
             return dict(self._taken)
 
@@ -335,16 +334,10 @@ class Router:
 
     def _note_taken(self, end: End, message: FromSwitches) -> None:
         match message:
-            case MastershipLost(dpid, _, 0, newer=newer) | GenerationRaised(dpid, _, newer, is_ahead=False):
+            case MastershipLost(dpid, newer=newer) | GenerationRaised(dpid, _, newer):
                 self._taken[dpid, end.member] = newer
                 self.changed()
-            case (
-                MastershipLost(dpid)
-                | GenerationRaised(dpid)
-                | SwitchConnected(dpid)
-                | SwitchMoved(dpid)
-                | SwitchLeft(dpid)
-            ):
+            case SwitchConnected(dpid) | SwitchMoved(dpid) | SwitchLeft(dpid):
                 self._taken.pop((dpid, end.member), None)
 
     def _release(self, dpid: Dpid, message: SwitchLeft | MastershipLost) -> None:

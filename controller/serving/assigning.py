@@ -24,7 +24,7 @@ from controller.fabric.topology import Dpid
 from controller.log_limit import LimitedLog
 from controller.store.assignment import MOST_MOVES, Holder, Site, assign
 from controller.store.members import Member, Members
-from controller.store.store import epoch_at
+from controller.store.store import epoch_at, is_ahead
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
@@ -193,7 +193,9 @@ class Assigning:
         holders = self._assignments.holders()
         live = self._connections.living(_holders(members.linkable()), reach, members.began, now)
         connected = self._connections.connected(reach, holders, now)
-        self._assign_taken(holders, now)
+        for dpid in self._assign_taken(holders, now):
+            if holders[dpid] in live & connected.get(dpid, set()):
+                connected[dpid] = {holders[dpid]}
         site = Site(live, connected, holders, members.draining, self._racks)
         if site == self._settled:
             return
@@ -205,10 +207,18 @@ class Assigning:
         elif now >= self._moves_at:
             self._settled = site
 
-    def _assign_taken(self, holders: Mapping[Dpid, Holder], now: float) -> None:
-        """Assign each taken switch to its holder again, so that the holder claims it with a larger generation id."""
+    def _assign_taken(self, holders: Mapping[Dpid, Holder], now: float) -> list[Dpid]:
+        """Assign each taken switch to its holder again, so that the holder claims it with a larger generation id.
+
+        Return the switches for which no id can be larger: they would refuse every other holder."""
+        stuck = []
         for (dpid, member), newer in self._taken().items():
-            if holders.get(dpid) != member or now < self._taken_until.get(dpid, -inf):
+            if holders.get(dpid) != member:
+                continue
+            if is_ahead(newer, time.time()):
+                stuck.append(dpid)
+                continue
+            if now < self._taken_until.get(dpid, -inf):
                 continue
             self._assignments.write(max(self._base, epoch_at(time.time()), newer), {dpid: member})
             self._taken_until[dpid] = now + TAKEN_S
@@ -216,6 +226,7 @@ class Assigning:
                 "another controller became master of a switch; the assigned member claims the switch again",
                 dpid=f"{dpid:#x}",
             )
+        return stuck
 
 
 def _holders(members: Iterable[Member]) -> list[Holder]:

@@ -281,7 +281,7 @@ def test_a_generation_id_that_is_ahead_is_reported_although_the_loss_is_known(lo
     assert one.says(MastershipLost(A, "a"), MastershipLost(A, "a", 5)) == []
     assert loop.router.holders == {}
     assert two.says(MastershipLost(A, "a")) == []
-    assert loop.router.taken == {(A, two.member): 0}
+    assert loop.router.taken == {(A, one.member): 0, (A, two.member): 0}
     assert loop.wait(LEFT_S) == [MastershipLost(A, "a", 5)]
     assert loop.router.refused == {one.member: 2, two.member: 1}
 
@@ -308,15 +308,15 @@ def test_a_switch_counts_as_taken_until_its_holder_claims_or_leaves_it(loop: Loo
     assert loop.router.taken == {}
 
 
-def test_a_switch_whose_generation_id_was_raised_counts_as_taken_unless_no_controller_can_have_the_id(
-    loop: Loop,
-) -> None:
+def test_a_switch_whose_generation_id_was_raised_counts_as_taken_and_keeps_its_holder(loop: Loop) -> None:
     one, two = Southbound(loop, A), Southbound(loop, B)
     within, ahead = GenerationRaised(A, "a", 9, is_ahead=False), GenerationRaised(B, "b", 10, is_ahead=True)
     assert (one.says(within), two.says(ahead)) == ([within], [ahead])
-    assert loop.router.taken == {(A, one.member): 9}
+    assert loop.router.taken == {(A, one.member): 9, (B, two.member): 10}
     one.says(GenerationRaised(A, "a", 10, is_ahead=True))
-    assert loop.router.taken == {}
+    assert loop.router.taken == {(A, one.member): 10, (B, two.member): 10}
+    one.says(SwitchMoved(A, "a", ()))
+    assert loop.router.taken == {(B, two.member): 10}
     assert loop.router.holders == {A: one.member, B: two.member}
 
 

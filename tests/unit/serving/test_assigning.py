@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 
 import pytest
@@ -11,6 +12,7 @@ from controller.fabric.topology import Dpid
 from controller.serving.assigning import AWAY_S, BACK_S, LOOK_S, MOVES_S, SAME_S, TAKEN_S, Assigning, Connections, Reach
 from controller.store.assignment import MOST_MOVES, Holder
 from controller.store.members import Member, Members
+from controller.store.store import epoch_at
 
 A, B, C = (Holder(name, f"id of {name}") for name in "abc")
 LEASE_S = 3.0
@@ -113,13 +115,26 @@ def test_a_taken_switch_is_assigned_to_its_holder_again_with_a_larger_base_but_n
     assert leader.stored.writes == [{ONE: A}]
     leader.after(LOOK_S)
     assert leader.stored.writes == [{ONE: A}, {ONE: A}]
-    assert all(1 << 50 < base < 1 << 60 for base in leader.stored.bases[-2:])
-    leader.taken = {(ONE, A): 1 << 60}
+    within = epoch_at(time.time() + 3600)
+    assert all(1 << 50 < base < within for base in leader.stored.bases[-2:])
+    leader.taken = {(ONE, A): within}
     leader.after(TAKEN_S)
-    assert (len(leader.stored.writes), leader.stored.bases[-1]) == (3, 1 << 60), "the clock of the stranger is ahead"
+    assert (len(leader.stored.writes), leader.stored.bases[-1]) == (3, within), "the clock of the stranger is ahead"
     leader.taken = {}
     leader.after(2 * TAKEN_S)
     assert len(leader.stored.writes) == 3
+
+
+def test_a_switch_that_would_refuse_every_other_holder_stays_until_its_holder_is_gone() -> None:
+    leader = Leader(A, B)
+    leader.reach = everywhere(1, A, B)
+    leader.stored.assigned = {Dpid(0): A}
+    leader.taken = {(Dpid(0), A): 1 << 60}
+    leader.draining = frozenset({A.name})
+    assert leader.after(TAKEN_S) == {Dpid(0): A}
+    assert leader.stored.writes == []
+    leader.live = (B,)
+    assert leader.after(MOVES_S) == {Dpid(0): B}
 
 
 def test_a_member_that_joins_gets_few_switches_at_a_time() -> None:
