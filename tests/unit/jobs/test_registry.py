@@ -58,7 +58,9 @@ def test_virtual_links_of_all_jobs_are_limited_by_their_count_alone() -> None:
     with pytest.raises(Exhausted, match=whole) as error:
         register(registry, ring("c", (7, 8, 9)))
     assert error.value.about == {"limit": "jobs.max_virtual_links", "limitValue": "8", "used": "6", "wanted": "3"}
-    with pytest.raises(Exhausted, match=r"makes 6 virtual links .*; the other jobs have 3"):
+    with pytest.raises(
+        Exhausted, match=r"makes 6 virtual links, and its names take the memory of 1 more; the other jobs have 3"
+    ):
         update(registry, ring("a", (1, 2, 3, 7, 8, 9)))
     register(registry, ring("a"), now=1.0)  # renews the lease
     update(registry, ring("a", (1, 2)))
