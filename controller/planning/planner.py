@@ -28,8 +28,6 @@ Measured on 2026-11-28 with 2 s per plan:
 - three tiers, cutting: fat-tree of k = 16, a core failed, three subflows: 1.40 in 2.2 s, 1.016 in 0.03 s
 - three tiers, choice of planes: the same, whole flows in rings over all hosts: 2 in 3 s, 1 in 0.1 s
 - jumps: published, a spine fails or background begins, caps of 50 and 256: 3 to 12 % higher without, after one cycle
-- fewer subflows: 32 x 16, background begins, three subflows, cap of 10: 1.66, 1.55
-- coloured start of the fluid optimum: 2,000 flows in two subflows, 5 cables failed, background: 1.78, 1.33
 - relief: 8,000 whole flows, 64 x 32, background begins, cap of 256: 6.49, 6.09 after the first cycle
 - exact optimum: 80 flows of unequal bytes in two subflows, 8 x 16: bound 1.13, 1.45; plan 1.48
 - equal subflows joined: published, a spine failed, each flow in 8 equal subflows: 3,072 paths, 440

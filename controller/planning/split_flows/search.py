@@ -14,9 +14,7 @@ flow moves and every job has the slowdown that the cuts require. The search of a
    closely as this slowdown allows.
 4. Divide the amounts into few subflows of flows (``dividing``).
 
-Rounding to k subflows per flow can give larger slowdowns than a search with k - 1 subflows, or with whole flows. So
-whole flows are planned first, and fewer subflows are tried when the plan misses its bound. Each number of subflows
-needs another search, so near the bound only problems with few flows get it.
+Rounding can give larger slowdowns than a search with whole flows, so whole flows are planned first.
 """
 
 from __future__ import annotations
@@ -31,11 +29,10 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from controller.fabric.topology import Dpid, Path
-from controller.planning import closed_forms, greedy
+from controller.fabric.topology import Path
+from controller.planning import greedy
 from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.closed_forms import common_links_of, parts
-from controller.planning.edge_coloring import balanced_coloring
 from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
     first_difference,
@@ -62,7 +59,7 @@ log = structlog.get_logger(__name__)
 _NEAR = 0.01
 """Relative distance from the bound of the worst slowdown that counts as near."""
 _FEW = 200
-"""Number of flows up to which fewer subflows are tried even near the bound."""
+"""Number of flows up to which searches continue even near the bound."""
 _BEGIN_S = 10e-6
 """Seconds per flow to find the parts of the problem, and the parts that miss their aims."""
 _NEAR_AIM = 0.01
@@ -90,8 +87,6 @@ _REACHED = 1e-6
 """Excess (in slowdowns) that counts as zero."""
 _BISECTIONS = 8
 WholeFlows = Callable[[Problem, Bounds, list[Draft]], list[Draft]]
-CommonLink = tuple[Dpid, int]
-"""Spine, and index of the cable among the cables between this spine and a leaf."""
 
 
 def solve(
@@ -230,26 +225,11 @@ class _Stages:
             self.found.append(draft(self._problem, "tabu-search", found))
 
     def fluid(self) -> None:
-        """Find the fluid optimum and divide it into subflows.
-
-        If the result misses the bounds, the same is tried with fewer subflows per flow than allowed."""
-        if slowdowns_proven(self._best.vector, self.proven) == len(self.proven) or (self._closed and self._reached):
+        """Find the fluid optimum and divide it into subflows."""
+        if slowdowns_proven(self._best.vector, self.proven) == len(self.proven) or self._closed:
             return
-        limits, taken_s = self._limits, 0.0
-        for subflows in range(self._most - self._closed, 1, -1):
-            left_s = limits.left_s
-            if not limits.allows("fewer subflows", max(taken_s, _BEGIN_S * len(self._problem.flows))):
-                return
-            fewer = with_subflows(self._problem, subflows)
-            closed = closed_forms.route(fewer, self._bounds) if subflows < self._most else None
-            known = [draft(self._problem, *closed)] if closed else self._all
-            self.found += known if closed else []
-            solution = solve_by_part(fewer, limits, self._bounds, known)
-            # Bounds of fewer subflows do not hold for more subflows.
-            self._add(solution and (solution if subflows == self._most else Drafts(solution.drafts, self.proven)))
-            taken_s = left_s - limits.left_s if left_s < math.inf else 0.0
-            if self._reached:
-                return
+        if self._limits.allows("division", _BEGIN_S * len(self._problem.flows)):
+            self._add(solve_by_part(self._problem, self._limits, self._bounds, self._all))
 
     def small(self) -> None:
         """Look for the optimum of a small problem whose bound of the worst slowdown is missed."""
@@ -567,18 +547,13 @@ class _Search:
 def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
     """Return a whole route for every flow that has a candidate; the better the routes, the fewer flows need splitting.
 
-    Running flows keep their routes. On a leaf-spine, even with failures, equal flows are coloured: each leaf then has
-    the same number of flows on every spine. Only flows whose cable has failed take the path with the smallest load. On
-    other fabrics the greedy chooses the paths. Flows that must stay whole are placed first, as if there were no other
-    flows."""
-    crossing = [f for f in problem.flows if f.src_leaf != f.dst_leaf and problem.reachable(f)]
-    colored = {} if any(f.current for f in crossing) else _color(problem, crossing)
-    flows = tuple(replace(f, current=colored.get(f.id, f.current)) for f in problem.flows)
-    rigid = tuple(f for f in flows if f.max_subflows == 1)
-    if 0 < len(rigid) < len(flows):
+    Running flows keep their routes; the greedy chooses the others. Flows that must stay whole are placed first, as if
+    there were no other flows."""
+    rigid = tuple(f for f in problem.flows if f.max_subflows == 1)
+    if 0 < len(rigid) < len(problem.flows):
         placed = _whole_routes(problem.with_flows(rigid), limits)
-        flows = tuple(replace(f, current=placed.get(f.id, f.current)) for f in flows)
-    return greedy.assign(problem.with_flows(flows), keep_current=True)
+        problem = problem.with_flows(replace(f, current=placed.get(f.id, f.current)) for f in problem.flows)
+    return greedy.assign(problem, keep_current=True)
 
 
 def _whole_routes(problem: Problem, limits: PlanLimits) -> Routes:
@@ -588,32 +563,3 @@ def _whole_routes(problem: Problem, limits: PlanLimits) -> Routes:
     if max(job_slowdowns(problem, routes).values(), default=1.0) <= bounds.worst or problem.paths.stretch:
         return routes
     return whole_search.local_search(problem, bounds, slowdown_vector(bounds, limits), routes, limits)
-
-
-def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | None]:
-    """Return routes of flows with equal demands on a leaf-spine; None for a flow whose chosen cable is missing."""
-    common = _common(problem, crossing) if len({f.demand_bps for f in crossing}) == 1 else []
-    if not common:
-        return {}
-    colors = balanced_coloring([(f.src_leaf, f.dst_leaf) for f in crossing], len(common))
-    return {f.id: _route(problem, f, common[color]) for f, color in zip(crossing, colors, strict=True)}
-
-
-def _common(problem: Problem, crossing: Sequence[Flow]) -> list[CommonLink]:
-    """Return all common links; empty if some leaf has cables to at most half of them.
-
-    If the result is empty, the fabric does not count as a leaf-spine."""
-    paths = problem.paths
-    common: set[CommonLink] = set()
-    fewest = len(paths.far_end)
-    for leaf in {leaf for f in crossing for leaf in (f.src_leaf, f.dst_leaf)}:
-        cables = Counter(paths.far_end[link] for link in paths.links_from(leaf))
-        common.update((spine, cable) for spine, count in cables.items() for cable in range(count))
-        fewest = min(fewest, cables.total())
-    return sorted(common) if 2 * fewest > len(common) else []
-
-
-def _route(problem: Problem, flow: Flow, common_link: CommonLink) -> Route | None:
-    spine, cable = common_link
-    up, down = problem.paths.links_between(flow.src_leaf, spine), problem.paths.links_between(spine, flow.dst_leaf)
-    return whole((up[cable], down[cable])) if cable < min(len(up), len(down)) else None

@@ -29,7 +29,7 @@ from controller.planning.split_flows.dividing import (
 from controller.planning.split_flows.lp import _LARGEST_PRICE, FluidModel, Goal, Spread, dual_prices
 from controller.planning.split_flows.search import start_routes
 from tests.support.planning.fabrics import RATE, across, flow, leaf_spine, pinned, problem_of, two_leaves
-from tests.support.planning.plans import link_loads, worst
+from tests.support.planning.plans import worst
 from tests.support.planning.split_problems import any_fabric, optimum, problems, rings, split
 
 NO_LIMIT = PlanLimits()
@@ -152,13 +152,6 @@ LIMITS = PlanLimits()
 
 
 # ---- first routes
-
-
-def test_equal_flows_begin_evenly_spread_although_cables_are_missing() -> None:
-    problem = problem_of(leaf_spine(8, 8, without=[(3, 1)]), split(rings(8, 8)))
-    loads = link_loads(problem, start_routes(problem, LIMITS))
-    assert sum(load > 1 for load in loads.values()) <= 4
-    assert max(loads.values()) == 2
 
 
 def test_routes_that_run_stay_and_the_others_avoid_them() -> None:
