@@ -339,3 +339,23 @@ def test_wrong_usage_is_told(simulate: Signalbox, arguments: tuple[str, ...], co
     result = simulate(*arguments)
     assert result.status == 2
     assert complaint in " ".join(result.err.replace("│", " ").split())
+
+
+def test_a_short_phase_may_be_slower_for_a_long_one_unless_the_objective_is_the_phase(
+    signalbox: Signalbox, tmp_path: Path
+) -> None:
+    """The long phase needs two of the three flows apart; then two flows of the short phase collide."""
+    sent = ((0, 9_000_000, 0), (1, 4_500_000, 0), (0, 750_000, 1), (1, 750_000, 1), (2, 1_000_000, 1))
+    transfers = [
+        {"src": host, "dst": 3 + host, "bytes_per_iteration": size, "phase": phase} for host, size, phase in sent
+    ]
+    endpoints = [f"10.0.{leaf}.{host}" for leaf in (0, 1) for host in (1, 2, 3)]
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps([{"job_id": "job", "endpoints": endpoints, "transfers": transfers}]))
+    command = ("plan-file", "--leaves", "2", "--spines", "2", "--hosts-per-leaf", "3", "--jobs", file)
+    for objective, worst, iteration in (("iteration", 1.75, {"job": 1.075}), ("phase", 1.5, {})):
+        found = signalbox(*command, "--objective", objective, "--json").json
+        assert found["objective"] == objective
+        assert found["max_slowdown"] == worst
+        assert found["iteration_slowdown"] == pytest.approx(iteration)
+    assert "1.075 times as long as ideally" in " ".join(signalbox(*command).out.split())
