@@ -488,13 +488,26 @@ def distinct(keys: Ints) -> tuple[Ints, Ints]:
     The result is that of ``np.unique``; small keys are not sorted, which is faster. Keys must be at least 0."""
     size = int(keys.max(initial=-1)) + 1
     if size > _DENSE * len(keys) + _SMALL:
-        return np.unique(keys, return_inverse=True)
+        return _distinct_by_sorting(keys, size)
     there = np.zeros(size, bool)
     there[keys] = True
     found = np.flatnonzero(there)
     place = np.empty(size, np.int64)
     place[found] = np.arange(len(found))
     return found, place[keys]
+
+
+def _distinct_by_sorting(keys: Ints, size: int) -> tuple[Ints, Ints]:
+    bits = len(keys).bit_length()
+    if bits + size.bit_length() > 63:  # the bits of an np.int64 without its sign
+        return np.unique(keys, return_inverse=True)
+    # Sorting keys that carry their positions is faster than "argsort".
+    packed = np.sort((keys << bits) | np.arange(len(keys)))
+    ascending = packed >> bits
+    first = np.diff(ascending, prepend=-1) != 0
+    place = np.empty(len(keys), np.int64)
+    place[packed & ((1 << bits) - 1)] = np.cumsum(first) - 1
+    return ascending[first], place
 
 
 def _ints(values: Iterable[int], count: int) -> Ints:
