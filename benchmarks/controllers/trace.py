@@ -139,7 +139,7 @@ def _step(
     role, generation = ROLE.unpack_from(message.data, HEADER.size)
     if message.data[1] == Type.ROLE_REQUEST:
         connection.asked[xid] = role, generation
-        connection.has_claimed = False
+        connection.has_claimed &= role == NO_CHANGE  # a master also asks for its role now and then
         if role == MASTER:
             if holders.get((message.dpid, generation)) != message.member:
                 yield f"claims the generation id {generation}, which no assignment gave to it"

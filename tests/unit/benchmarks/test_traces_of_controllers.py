@@ -95,6 +95,12 @@ def test_handovers_and_a_restart_are_in_the_model() -> None:
     assert record.steps() == []
 
 
+def test_a_master_that_asks_for_its_role_may_write() -> None:
+    record = begun().looks("a", MASTER, 7).writes("a")
+    look = record.asks("a", NO_CHANGE)
+    assert record.writes("a").answers("a", look, MASTER, 7).steps() == []
+
+
 def test_a_write_before_the_answer_of_a_newer_claim_is_not() -> None:
     record = begun()
     record.writes("a").asks("a", MASTER, 9)
