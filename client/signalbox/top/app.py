@@ -70,9 +70,9 @@ Enter    on a job: whether the network slows it, and its paths;
 q        quit
 
 Jobs: flows without a path first, then those that wait for hosts, then the lowest efficiency. \
-Predicted efficiency: ideal communication time / the time that the routes allow. \
-Measured efficiency: ideal communication time / the time that the job reports. \
-?: counters have not yet confirmed the bytes. !: the announcement is wrong. \
+Predicted efficiency: ideal communication time / the time that the routes allow; \
+measured: ideal / the time that the job reports. \
+?: bytes not yet confirmed by counters; !: a wrong announcement. \
 Links: the fullest first; unannounced: traffic that no job announced. Times are in UTC.
 """
 """Help text. The lines about keys fit a terminal of 80 columns; the paragraph after them wraps."""
