@@ -269,8 +269,8 @@ def closed_form(problem: Problem, setting: Setting, failure: Failure, split: boo
     """Return the smallest possible worst slowdown on an even leaf-spine; None for other settings.
 
     If S spines are left, and the fullest leaf sends or receives D flows, it is max(1, ceil(D/S)) for whole flows and
-    max(1, D/S) for split flows. docs/explanation/planning.md derives both: by the pigeonhole principle and König's
-    theorem for whole flows, by intervals of an edge colouring for split flows."""
+    max(1, D/S) for split flows. No routing is better by the pigeonhole principle. ``controller.planning.closed_forms``
+    has routings that are as good: by König's theorem for whole flows, by interval cutting for split flows."""
     if not setting.even or failure.cables or failure.of_one_job:
         return None
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]

@@ -55,8 +55,7 @@ INTERFACES = Path("/sys/class/net")
 LEAST_LEFT = 0.5
 """Part of a link's capacity that the jobs are assumed to get at least, however much other traffic it carries.
 
-Traffic that adapts its rate gives way to the jobs (docs/explanation/planning.md).
-"""
+Traffic that adapts its rate gives way to the jobs."""
 
 AFTER, OFF_S, TOLERANCE = 1.10, 2 * COUNTERS_S, 0.2
 """Targets: iteration time relative to the flat switch; seconds of a wrong slowdown; error that makes a slowdown wrong.
