@@ -60,6 +60,11 @@ class _Connection:
     asked: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Role and generation id of each request that has no answer yet, by its transaction id."""
 
+    @property
+    def has_open_claim(self) -> bool:
+        """Whether the switch has yet to answer a request that changes the member's role."""
+        return any(role != NO_CHANGE for role, _ in self.asked.values())
+
 
 @dataclass(slots=True)
 class _Switch:
@@ -157,7 +162,7 @@ def _step(
         if (role, generation) != expected:
             yield (f"the switch reports {NAMES.get(role)} and {generation}, not {NAMES[expected[0]]} and {expected[1]}")
     elif message.member in late and switch.is_stale(asked[1]):
-        connection.role, connection.has_claimed = SLAVE, asked[0] == MASTER and not connection.asked
+        connection.role, connection.has_claimed = SLAVE, asked[0] == MASTER and not connection.has_open_claim
     else:
         yield from _confirmed(asked, switch, connection)
 
@@ -173,7 +178,7 @@ def _confirmed(asked: tuple[int, int], switch: _Switch, connection: _Connection)
         if generation < switch.confirmed:
             yield f"is confirmed with the generation id {generation} after {switch.confirmed}"
         switch.confirmed = max(switch.confirmed, generation)
-    connection.role, connection.has_claimed = role, role == MASTER and not connection.asked
+    connection.role, connection.has_claimed = role, role == MASTER and not connection.has_open_claim
 
 
 def _written(verdict: Verdict, switch: _Switch, connection: _Connection) -> Iterator[str]:

@@ -101,6 +101,12 @@ def test_a_master_that_asks_for_its_role_may_write() -> None:
     assert record.writes("a").answers("a", look, MASTER, 7).steps() == []
 
 
+def test_a_question_without_an_answer_is_no_newer_claim() -> None:
+    record = begun().role("b", MASTER, 8)
+    record.asks("a", NO_CHANGE)
+    assert record.role("a", MASTER, 9).writes("a").steps() == []
+
+
 def test_a_write_before_the_answer_of_a_newer_claim_is_not() -> None:
     record = begun()
     record.writes("a").asks("a", MASTER, 9)
