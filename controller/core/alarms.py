@@ -67,7 +67,6 @@ def demand_alarm(job_id: JobId, demand: JobDemand) -> Alarm | None:
 
 
 def host_alarm(job_id: JobId, missing: tuple[str, ...]) -> Alarm:
-    """Return the alarm of a job that waits for hosts."""
     return Alarm(AlarmKind.HOSTS_MISSING, job_id, {"hosts": missing})
 
 

@@ -374,7 +374,6 @@ def _adopting_rules(
 
 
 def named_parts(job: Job) -> Iterable[PartKey]:
-    """Return the keys of the hosts that a job names."""
     return map(host_key, job.addresses)
 
 

@@ -143,7 +143,6 @@ class Effects:
         return Effects({**self.due, **both}, self.commands + other.commands)
 
     def has_due(self, work: Work, now: float) -> bool:
-        """Return whether this work is due by ``now``."""
         due = self.due.get(work)
         return due is not None and now >= min(due.quiet_at, due.latest_at)
 
@@ -244,7 +243,6 @@ class Extension:
         return ()
 
     def status(self) -> ExtensionStatus:
-        """Return the published status of the extension."""
         return NO_EXTENSION
 
     def no_parts(self, names: Sequence[str]) -> WhyNot:

@@ -221,7 +221,6 @@ class PlanningCycle:
 
     @property
     def solving(self) -> bool:
-        """Whether the planner is working on a problem."""
         return self._solving is not None
 
     def take_settings(self, config: PlanningConfig, now: float) -> None:

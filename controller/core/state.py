@@ -151,7 +151,6 @@ class Commits:
 
     @property
     def busy(self) -> bool:
-        """Whether a commit is under way."""
         return self._writing is not None
 
     def done(self, revision: int, now: float) -> list[Reply]:
@@ -321,7 +320,6 @@ class State:
 
     @property
     def fabric(self) -> Fabric:
-        """Current snapshot of the topology."""
         return self.topology.fabric
 
     @property
@@ -361,7 +359,6 @@ class State:
         self.mode = mode
 
     def take_members(self, missing: MissingMembers) -> None:
-        """Record which members are missing."""
         self.missing_members = missing
 
     def take_settings(self, config: Config, now: float) -> None:

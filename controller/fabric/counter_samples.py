@@ -478,7 +478,6 @@ class RecentUses:
 
     @property
     def counted_pairs(self) -> frozenset[Pair]:
-        """Address pairs of all rules that exist now."""
         return frozenset(self._rules_of)
 
     def _followed(

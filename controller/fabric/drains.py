@@ -337,7 +337,6 @@ def _hosts_of(drains: Mapping[str, Drain], fabric: Fabric) -> Mapping[str, list[
 
 
 def drained_links(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
-    """Return the links of all drained parts."""
     return frozenset(link.id for link in chain.from_iterable(links_of_parts(parts, links).values()))
 
 

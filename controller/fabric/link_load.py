@@ -83,7 +83,6 @@ class Measured:
     """Whether the samples of each link reach back a whole window."""
 
     def of(self, links: Collection[LinkId]) -> Measured:
-        """Return the result for these links only."""
         rows = np.array([self.place[link] for link in links], np.int64)
         beyond, certain, sent = self.beyond_bps[rows], self.certain_bps[rows], self.sent_bps[rows]
         arrays = (beyond, certain, sent, self.most_sent_bps[rows], self.noise_bps[rows])
@@ -137,7 +136,6 @@ class LinkLoad:
         self._forget_at = now
 
     def take_noise_fraction(self, noise_fraction: float) -> None:
-        """Use this fraction as ``noise_fraction`` from the next measurement on."""
         self.noise_fraction = noise_fraction
 
     @property

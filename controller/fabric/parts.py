@@ -93,7 +93,6 @@ class Part:
 
     @property
     def seen(self) -> bool:
-        """Whether the part was ever present."""
         return all(end.seen for end in self.ends)
 
     @property
@@ -135,7 +134,6 @@ def switch_part(switch: Switch) -> Part:
 
 
 def cable_part(link: Link, switches: Mapping[Dpid, Switch]) -> Part:
-    """Return the part of a cable. ``switches``: the connected switches."""
     return Part(cable_key(link.src, link.dst), tuple(_end(at, switches) for at in sorted((link.src, link.dst))))
 
 
@@ -241,7 +239,6 @@ class DeclaredParts:
 
     @property
     def hosts(self) -> Iterator[PartKey]:
-        """Keys of the declared hosts."""
         return map(host_key, self._hosts)
 
     def all(self) -> Iterator[Part]:

@@ -89,7 +89,6 @@ class Refusals:
         """Time of the last flood of each switch."""
 
     def count_packets(self, message: PacketsRefused, fabric: Fabric, now: float) -> None:
-        """Count refused packets of connected switches."""
         for (at, reason), number in message.counts.items():
             switch = fabric.switches.get(at.dpid)
             if switch is not None:

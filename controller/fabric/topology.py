@@ -43,7 +43,6 @@ class LinkId(NamedTuple):
 
 
 def port_refs(ends: Iterable[tuple[int, int]]) -> frozenset[PortRef]:
-    """Return pairs of dpid and port number as ``PortRef``."""
     return frozenset(PortRef(Dpid(dpid), PortNo(port)) for dpid, port in ends)
 
 
@@ -151,7 +150,6 @@ def leaves_of(addresses: Iterable[str], hosts: Mapping[str, Host]) -> frozenset[
 
 
 def is_up(switches: Mapping[Dpid, Switch], at: PortRef) -> bool:
-    """Return whether the port exists and is up."""
     switch = switches.get(at.dpid)
     port = switch.ports.get(at.port) if switch else None
     return port is not None and port.up
@@ -244,7 +242,6 @@ def _with(towards: Towards, new: Iterable[Link]) -> Towards | None:
 
 
 def links_into(links: Mapping[LinkId, Link]) -> LinksInto:
-    """Return the links into each switch."""
     into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
     for link_id, link in links.items():
         into[link.dst.dpid].append(link_id)
@@ -393,7 +390,6 @@ class CandidatePaths:
         return length == self.distance(src, dst)
 
     def connected(self, src: Dpid, dst: Dpid) -> bool:
-        """Return whether there is a path."""
         return self.distance(src, dst) is not None
 
     def distance(self, src: Dpid, dst: Dpid) -> int | None:
@@ -504,7 +500,6 @@ def islands_beside_the_largest(
 
 
 def connected(islands: Islands, src_ip: str, dst_ip: str) -> bool:
-    """Return whether there is a path between two known hosts."""
     return islands.get(src_ip) == islands.get(dst_ip) != ALONE
 
 

@@ -93,7 +93,6 @@ class HoldDowns:
         self._cables: dict[Cable, _Held] = {}
 
     def failed(self, cable: Cable, now: float) -> None:
-        """Record that a cable in use failed."""
         known = self._cables.get(cable)
         hold_s = self._first_s
         if known and now < known.free_since + FORGIVEN_AFTER * known.hold_s:
@@ -206,7 +205,6 @@ class TopologyState:
         return self._fabric
 
     def take_news(self) -> bool:
-        """Return whether something has changed since the last call."""
         before, self._taken = self._taken, self._fabric.generation + self._changed
         return self._taken != before
 

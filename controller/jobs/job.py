@@ -211,7 +211,6 @@ class Job:
 
     @property
     def pairs(self) -> frozenset[Pair]:
-        """Pairs of source and destination address of the virtual links."""
         return self.virtual_links.pairs
 
     @property

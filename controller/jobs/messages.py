@@ -161,7 +161,6 @@ class Ends:
         return self._of_request.get((job_id, tenant, request_id))
 
     def latest(self, job_id: JobId) -> JobEnd | None:
-        """Return the latest end of a registration of the job."""
         return self.of(job_id, self._latest.get(job_id))
 
     def _save_no_more(self, uid: str) -> None:

@@ -304,7 +304,6 @@ class ReportedConnections:
             self._holder |= dict.fromkeys(self._held[job_id], job_id)
 
     def forget(self, job_id: JobId) -> None:
-        """Forget the connections of a job."""
         self._of_job.pop(job_id, None)
         for key in self._held.pop(job_id, ()):
             del self._holder[key]
@@ -371,7 +370,6 @@ def path_of(connection: Connected, places: Places) -> str:
 
 
 def by_source(connections: Iterable[Connected]) -> Reports:
-    """Return the connections by source address."""
     found: defaultdict[str, set[Connected]] = defaultdict(set)
     for connection in connections:
         found[connection.src_ip].add(connection)
@@ -410,7 +408,6 @@ def count_connections(reports: Reports, transport: Transport) -> int:
 
 
 def with_connections(job: Job, reports: Reports) -> Job:
-    """Return the job with these connections instead of its own."""
     return replace(job, dividing=replace(job.dividing, connections=by_pair(reports, job.transport)))
 
 

@@ -120,7 +120,6 @@ class CounterIntake:
         )
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:
-        """Expect counters of this switch from now on."""
         self.read = {**self.read, dpid: CountersRead(now, now)}
 
     def add(self, fabric: Fabric, message: Counters) -> None:

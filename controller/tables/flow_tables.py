@@ -232,7 +232,6 @@ class Pin:
 
     @property
     def flows(self) -> tuple[FlowId, ...]:
-        """Flows that the pin serves."""
         return self.subflows or (self.flow,)
 
 

@@ -132,7 +132,6 @@ class Prefix(NamedTuple):
 
     @property
     def is_host(self) -> bool:
-        """Whether the prefix has a single address."""
         return self.length == (128 if ":" in self.address else 32)
 
     def __str__(self) -> str:
@@ -140,13 +139,11 @@ class Prefix(NamedTuple):
 
 
 def host_prefix(address: str) -> Prefix:
-    """Return the prefix that has only this address."""
     return Prefix(address, 128 if ":" in address else 32)
 
 
 @lru_cache(maxsize=1 << 16)
 def prefix_of(address: str, length: int) -> Prefix:
-    """Return the prefix of ``length`` bits that contains the address."""
     return Prefix(str(ip_network((address, length), strict=False).network_address), length)
 
 
@@ -462,7 +459,6 @@ def _other_owner(rule: Rule, held: Rule) -> bool:
 
 
 def applied(rules: RuleSet, mods: Iterable[RuleMod]) -> RuleSet:
-    """Return the rules after these changes."""
     flows: dict[FlowKey, FlowRule | None] = {}
     groups: dict[int, GroupRule | None] = {}
     meters: dict[int, MeterRule | None] = {}

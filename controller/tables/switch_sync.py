@@ -300,7 +300,6 @@ class SwitchSync:
 
     @property
     def all_read(self) -> bool:
-        """Whether the rules of every connected switch have been read."""
         return self._connected.keys() == self.installed.keys()
 
     # ---- stages to send
