@@ -65,7 +65,7 @@ def hold(thing: Held) -> None:
         if not _ends_as_child and (ending := _end_of_child()):
             ending.Finalize(None, _at_exit, exitpriority=0)
             _ends_as_child = True
-        if not _sigterm and _is_first_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        if not _sigterm and _is_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             with suppress(ImportError, OSError, RuntimeError):  # then SIGTERM releases no job; leases run out
                 _sigterm = _Sigterm()
         _held.add(thing)
@@ -78,7 +78,7 @@ def let_go(thing: Held) -> None:
     global _sigterm
     with _once:
         _held.discard(thing)
-        if _sigterm and not _held and _is_first_thread():
+        if _sigterm and not _held and _is_main_thread():
             _sigterm.end_if_received()
             _sigterm.restore()
             _sigterm = None
@@ -125,7 +125,7 @@ def _forget_all() -> None:
     _held.clear()
 
 
-def _is_first_thread() -> bool:
+def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 

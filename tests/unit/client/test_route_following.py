@@ -231,7 +231,7 @@ def test_a_silent_stream_is_opened_again_when_asked_and_ends_with_the_follower()
 
 
 def test_an_end_just_before_a_round_is_not_missed() -> None:
-    """The thread is told to end while it begins a round: this round is the last one, without the pause after it."""
+    """A stop that arrives as a round starts ends the thread after this round, without the usual pause."""
     made: list[str] = []
 
     def one() -> float:
