@@ -5,6 +5,9 @@ It relies on two facts of OpenFlow. A switch answers the messages of a connectio
 error arrives before the next barrier reply. A switch has one master; once it has confirmed another one, it must refuse
 every write of the former.
 
+Only the answer to a request for the role MASTER confirms a master. The answer to a question for the present role shows
+the generation id of the switch, which any other client of the switch may have raised.
+
 A case is one fault, or two that overlap. A *victim* is a member that cannot keep its switches because of a fault, so
 that other members must take them over. They can do so only while etcd has a majority, and an etcd with a new leader
 restarts all leases. The time limits therefore count from the latest of three times: the fault of the victim, the return
@@ -79,6 +82,8 @@ class _Connection:
     """Writes after which no barrier request was sent yet."""
     barriers: dict[int, list[Write]] = field(default_factory=dict)
     """Writes before each barrier request that has no reply yet, by the request's transaction id."""
+    claimed: set[int] = field(default_factory=set)
+    """Transaction ids of the requests for the role MASTER that have no answer yet."""
 
 
 class Judge:
@@ -89,8 +94,8 @@ class Judge:
         self.writes: list[Write] = []
         self.seen: list[Seen] = []
         self._connections: dict[tuple[str, Dpid], _Connection] = {}
-        self._masters: dict[Dpid, tuple[_Connection, int]] = {}
-        """Connection and generation id of the master of each switch."""
+        self._masters: dict[Dpid, _Connection] = {}
+        """Connection whose claim each switch has confirmed with its newest generation id."""
         self._newest: dict[Dpid, int] = {}
         """Largest generation id that each switch has confirmed, also before its restarts."""
 
@@ -101,10 +106,13 @@ class Judge:
         if kind == Type.FEATURES_REPLY:
             self._connections[member, dpid] = _Connection()
         connection = self._connections.setdefault((member, dpid), _Connection())
-        if kind == Type.ROLE_REPLY:
+        if kind == Type.ROLE_REQUEST:
+            if ROLE.unpack_from(data, HEADER.size)[0] == MASTER:
+                connection.claimed.add(xid)
+        elif kind == Type.ROLE_REPLY:
             self._role(Claim(at, member, dpid, ROLE.unpack_from(data, HEADER.size)[1]), connection, data)
         elif kind in WRITES:
-            is_master = self._is_master(connection, dpid)
+            is_master = self._masters.get(dpid) is connection
             write = Write(
                 at, member, dpid, Type(kind), xid, is_master, Verdict.WRITTEN if is_master else Verdict.UNANSWERED
             )
@@ -124,16 +132,15 @@ class Judge:
                         write.verdict = Verdict.REFUSED
 
     def _role(self, claim: Claim, connection: _Connection, data: bytes) -> None:
-        if ROLE.unpack_from(data, HEADER.size)[0] == MASTER:
+        is_claim = xid_of(data) in connection.claimed
+        connection.claimed.discard(xid_of(data))
+        if ROLE.unpack_from(data, HEADER.size)[0] != MASTER:
+            if self._masters.get(claim.dpid) is connection:
+                del self._masters[claim.dpid]
+        elif is_claim:
             self.claims.append(claim)
-            self._masters[claim.dpid] = connection, claim.generation
-            self._newest[claim.dpid] = max(claim.generation, self._newest.get(claim.dpid, 0))
-        elif self._masters.get(claim.dpid, (None,))[0] is connection:
-            del self._masters[claim.dpid]
-
-    def _is_master(self, connection: _Connection, dpid: Dpid) -> bool:
-        master, generation = self._masters.get(dpid, (None, 0))
-        return master is connection and generation >= self._newest[dpid]
+            if claim.generation >= self._newest.get(claim.dpid, 0):
+                self._masters[claim.dpid], self._newest[claim.dpid] = connection, claim.generation
 
     def writes_in(self, start: float, end: float) -> list[Write]:
         return [write for write in self.writes if start <= write.at < end]

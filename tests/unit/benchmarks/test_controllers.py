@@ -31,7 +31,7 @@ from controller.fabric.topology import Dpid
 from signalbox.errors import InvalidInput
 
 LEAF, SPINE = Dpid(1), Dpid(0x101)
-MASTER, SLAVE, EQUAL = 2, 3, 1
+NO_CHANGE, EQUAL, MASTER, SLAVE = range(4)
 LEASE_S = 3.0
 
 
@@ -51,6 +51,18 @@ class Wire:
         self.sent(member, Type.FEATURES_REPLY, dpid=dpid)
 
     def is_master(self, member: str, generation: int, role: int = MASTER, dpid: Dpid = LEAF) -> float:
+        self.requests(member, role, generation, dpid)
+        return self.answers(member, role, generation, dpid)
+
+    def reports(self, member: str, role: int, generation: int) -> float:
+        """Let the switch answer a question for the member's role."""
+        self.requests(member, NO_CHANGE, 0)
+        return self.answers(member, role, generation)
+
+    def requests(self, member: str, role: int, generation: int, dpid: Dpid = LEAF) -> None:
+        self.sent(member, Type.ROLE_REQUEST, body=struct.pack("!I4xQ", role, generation), dpid=dpid)
+
+    def answers(self, member: str, role: int, generation: int, dpid: Dpid = LEAF) -> float:
         return self.sent(member, Type.ROLE_REPLY, body=struct.pack("!I4xQ", role, generation), dpid=dpid)
 
     def writes(self, member: str, xid: int, kind: Type = Type.FLOW_MOD) -> None:
@@ -128,6 +140,39 @@ def test_a_role_of_another_connection_changes_no_master(wire: Wire) -> None:
     wire.is_master("b", 7, EQUAL)
     wire.writes("a", 1)
     assert wire.deposed() == 0
+
+
+def test_a_generation_id_that_a_stranger_raised_deposes_nobody(wire: Wire) -> None:
+    wire.reports("a", MASTER, 9)
+    wire.writes("a", 1)
+    wire.connects("a")
+    wire.is_master("a", 7)  # the stranger has lowered the id again
+    wire.writes("a", 3)
+    assert (wire.deposed(), wire.count(Verdict.WRITTEN)) == (0, 2)
+    wire.is_master("b", 8)
+    wire.writes("a", 5)
+    assert wire.deposed() == 1
+    assert [claim.generation for claim in wire.judge.claims] == [7, 7, 8]
+
+
+def test_a_report_of_the_role_makes_no_master_but_ends_one(wire: Wire) -> None:
+    wire.reports("b", MASTER, 7)
+    wire.writes("b", 1)
+    assert wire.deposed() == 1
+    wire.reports("a", SLAVE, 7)
+    wire.writes("a", 3)
+    assert wire.deposed() == 2
+
+
+def test_a_late_confirmation_of_an_older_claim_deposes_only_its_own_member(wire: Wire) -> None:
+    wire.connects("a")
+    wire.requests("a", MASTER, 7)
+    wire.is_master("b", 8)
+    wire.answers("a", MASTER, 7)
+    wire.writes("b", 1)
+    assert wire.deposed() == 0
+    wire.writes("a", 3)
+    assert wire.deposed() == 1
 
 
 def test_a_switch_that_forgot_its_generation_is_no_excuse_for_a_deposed_member(wire: Wire) -> None:
