@@ -1,8 +1,8 @@
 """Lines of the latest events in etcd, for a controller on another machine that takes over.
 
 Each write adds a key below ``event/``. When there are ``MOST_KEYS`` keys, or ``MOST_BYTES`` in their values, the next
-write replaces all of them by one. Writes require the claim. They do not change the key ``commit``, so no commit waits
-or fails because of them.
+write replaces all of them by one. Etcd may carry out such a write again later; it then deletes no later key. Writes
+require the claim. They do not change the key ``commit``, so no commit waits or fails because of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class EtcdEvents:
         self.where = where
         self._etcd = etcd
         self._fence = fence
-        self._first, self._end = key(root, "event/"), key(root, "event0")
+        self._first = key(root, "event/")
         self._root = root
         self._count = 0
         """Number of keys; ``MOST_KEYS`` after a failed write, so that the next write replaces all keys."""
@@ -68,7 +68,7 @@ class EtcdEvents:
         operations = [put(name, value)]
         count, size = self._count, self._bytes
         if replaces:
-            operations += [delete_range(self._first, name), delete_range(name + b"\0", self._end)]
+            operations.append(delete_range(self._first, name))
             count, size = 0, 0
         self._count = MOST_KEYS
         try:

@@ -13,7 +13,7 @@ import pytest
 from controller.jobs.messages import EndReason, SavedState
 from controller.serving.kept_events import KeptEvents
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
-from controller.store.etcd_events import MOST_KEYS
+from controller.store.etcd_events import MOST_KEYS, MOST_TOGETHER
 from controller.store.etcd_operations import put
 from controller.store.sqlite_store import SqliteStore
 from controller.store.store import EPOCHS_PER_S
@@ -25,7 +25,7 @@ from tests.support.command_line import Signalbox
 from tests.support.saved_states import MANY, NOTHING, commit, full, job, save
 from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.api_calls import ring
-from tests.support.wire.etcd import EtcdProcess, Interrupted, begun, member, opened, running_etcd, saved
+from tests.support.wire.etcd import Copied, EtcdProcess, Interrupted, begun, member, opened, running_etcd, saved
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")
 
@@ -128,6 +128,16 @@ def test_lines_of_events_are_kept_in_few_keys_by_the_holder_of_the_claim(etcd: E
         store._etcd.transaction([], [put(f"{prefix}event/1".encode(), b"x is not compressed")])
         with pytest.raises(OSError, match="while decompressing"):
             store.events.read()
+
+
+def test_a_late_copy_of_a_write_deletes_no_newer_lines(etcd: EtcdProcess, prefix: str) -> None:
+    with opened(etcd.access, prefix) as store:
+        store.load()
+        with patch.object(store._etcd, "transaction", Copied(store)) as copied:
+            store.events.write([bytes(MOST_TOGETHER + 1)], lambda _: [b"\n1"])  # replaces all
+        store.events.write([b"\n2"], lambda _: [])
+        copied.late()
+        assert store.events.read() == [b"", b"1", b"2"]
 
 
 def test_the_next_controller_has_the_events_of_the_one_before(etcd: EtcdProcess, prefix: str) -> None:
