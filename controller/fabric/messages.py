@@ -94,7 +94,8 @@ class MastershipLost:
 class GenerationRaised:
     """Another controller has raised the generation id of a switch, whose master is still this controller.
 
-    The switch refuses the next claim, unless it has a larger id. Sent again and again while this lasts."""
+    The switch refuses the next claim, unless it has a larger id. Sent again and again while this lasts, and once more
+    when the switch has the id of this controller again."""
 
     dpid: Dpid
     name: str

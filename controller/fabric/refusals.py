@@ -138,6 +138,8 @@ class Refusals:
     def generation_raised(self, message: GenerationRaised) -> None:
         if message.is_ahead:
             self.raised[message.dpid] = message
+        else:
+            self.raised.pop(message.dpid, None)
 
     def switch_connected(self, dpid: Dpid) -> None:
         """Record that this controller is the master of the switch again."""

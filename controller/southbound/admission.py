@@ -195,6 +195,8 @@ class _Dpid:
     """Transaction id of the echo request that the connection with the dpid must answer; None if there is none."""
     newer: int = 0
     """Generation id of a lost switch; 0 while it is unknown."""
+    is_raised: bool = False
+    """Whether the switch has answered the latest check with another id than this controller's."""
     checked: int | None = None
     """Transaction id of the latest check (``CHECK_S``); None if there is none, or it was answered."""
     check_at: float = inf
@@ -222,8 +224,8 @@ class Admission:
     - ``paused``: the connection was admitted, and its switch is being claimed anew. Another holder may have written
       meanwhile, so nothing may be written until ``admit`` or ``lost`` is called.
     - ``released``: the connection was admitted or lost, and this controller is no longer the holder.
-    - ``raised``: this controller is the switch's master, but another one has raised the switch's generation id to the
-      second argument.
+    - ``raised``: this controller is the switch's master, but another one has changed the switch's generation id to the
+      second argument. The function is called once more when the id is this controller's again.
 
     Connections stay open after all of these calls."""
 
@@ -411,7 +413,7 @@ class Admission:
             entry.roles = Standing(entry.holder)
         else:
             entry.roles = Mastership(entry.holder, entry.generation, self._may_claim(entry))
-        entry.newer, entry.checked, entry.check_at = 0, None, now + CHECK_S
+        entry.newer, entry.is_raised, entry.checked, entry.check_at = 0, False, None, now + CHECK_S
         entry.late_at, entry.ends_at = now + ROLES_WITHIN_S, now + self._patience_s
 
     def _give_up(self, entry: _Dpid, now: float) -> None:
@@ -456,7 +458,8 @@ class Admission:
             return
         if role != ofp.OFPCR_ROLE_MASTER:
             self._has_other_master(entry, refused=False)
-        elif generation != entry.generation:
+        elif generation != entry.generation or entry.is_raised:
+            entry.is_raised = generation != entry.generation
             self._raised(entry.holder, generation)
 
     def _has_other_master(self, entry: _Dpid, refused: bool) -> None:

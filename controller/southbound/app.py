@@ -347,7 +347,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     def _raised(self, connection: Connection, generation: int) -> None:
         dpid, name = Dpid(connection.id), _name(connection)
-        what = "another controller has raised the switch's generation id"
+        what = "another controller has changed the switch's generation id"
         limited_log.warning(what, switch=name, dpid=f"{dpid:#x}", generation=generation)
         self._put(GenerationRaised(dpid, name, generation, _is_ahead(generation)))
 

@@ -408,18 +408,18 @@ def test_a_holder_asks_now_and_then_whether_it_still_is_the_master(door: Door, h
     """A claim of the role SLAVE raises the generation id of the switch, and its master is not told."""
     door.admission.tick(CHECK_S - 0.1)
     assert holder.role_requests() == [(MASTER, EPOCH)]
-    for number, generation in enumerate((EPOCH, EPOCH + 5, AHEAD), 1):
+    for number, generation in enumerate((EPOCH, EPOCH + 5, AHEAD, EPOCH, EPOCH), 1):
         door.admission.tick(number * CHECK_S)
         assert holder.role_requests()[number:] == [(NOCHANGE, 0)]
         door.role(holder, MASTER, generation)
     assert (door.raised, door.lost, door.admission.is_master(DPID)) == (
-        [(holder, EPOCH + 5), (holder, AHEAD)],
+        [(holder, EPOCH + 5), (holder, AHEAD), (holder, EPOCH)],
         [],
         True,
     )
-    door.admission.tick(4 * CHECK_S)
+    door.admission.tick(6 * CHECK_S)
     door.role(holder, SLAVE, EPOCH)
-    assert (door.lost, door.refused, holder.role_requests()[5:]) == ([holder], [False], [(NOCHANGE, 0)])
+    assert (door.lost, door.refused, holder.role_requests()[7:]) == ([holder], [False], [(NOCHANGE, 0)])
 
 
 def test_the_answer_to_a_check_says_nothing_about_a_later_claim(door: Door, holder: Peer) -> None:
