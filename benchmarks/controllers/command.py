@@ -327,10 +327,13 @@ def main(
                 break  # later cases would only show the same
         streams, _ = here.probing.finish()
         steps = steps_not_in_model(here.judge.seen, here.restarts, here.assigned, run.late)
+        unseen = sum(member.recorder.lost for member in here.members if member.recorder)
     found = [_complete(*each, streams, steps) for each in zip(outcomes, run.windows, strict=True)]
     lines = sum(len(broken(each, lease_s)) for each in found)
     for step in steps:
         _tell(f"not in the model, at {step.at:.3f} s: {step.what}")
+    if unseen:
+        _tell(f"{unseen} packets could not be captured, so verdicts may be wrong")
     data = [_row(each, lease_s) for each in found]
     report(
         {"seed": seed, "cases": data},
@@ -339,7 +342,7 @@ def main(
         {"Controllers": [{name: _short(value) for name, value in row.items()} for row in data]},
         _summary(found, cases, lines, len(here.judge.seen), len(steps)),
     )
-    if lines or steps or len(found) < len(cases):
+    if lines or steps or unseen or len(found) < len(cases):
         raise typer.Exit(1)
 
 
