@@ -13,14 +13,12 @@ second file, so that a run of a changed planner takes only the planner's time.
 
 import math
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
-from time import process_time
 from typing import Annotated, Any
-from unittest.mock import patch
 
 import typer
 
@@ -29,6 +27,7 @@ from benchmarks.judge.annealer import annealed
 from benchmarks.judge.command import Line, Record, Records, Within, show_verdicts
 from benchmarks.judge.exact import Exact
 from benchmarks.judge.mixes import CASES, instance_for
+from benchmarks.judge.processor_time import processor_time
 from benchmarks.judge.verdicts import SOLVE_S, Judge
 from controller.planning.problem import PlanLimits
 from signalbox.commands.output import AsJson
@@ -70,10 +69,7 @@ def main(
     anneal_s = _LONGER * time_limit if anneal is None else anneal
     names = [name for name in CASES if only in name and (most_flows is None or flows_of(name) <= most_flows)]
     records, judges = Records(out), Records(out.with_suffix(".judges.jsonl"))
-    with ExitStack() as patches:
-        if busy:
-            patches.enter_context(patch("time.perf_counter", process_time))
-            patches.enter_context(patch.object(adapter, "perf_counter", process_time))
+    with processor_time() if busy else nullcontext():
         left = records.fill(names, lambda name: judged(name, counts, limits, anneal_s, judges), seconds)
     data = summary([records.known[name] for name in names if name in records.known], left)
     show_verdicts(data, "mixes by number of subflows", ("wrong", "worse", "not_near"), as_json)
