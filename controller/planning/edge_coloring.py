@@ -67,19 +67,38 @@ def _numbered(nodes: Sequence[int]) -> Ints:
 def _copies(nest: Nest, size: int) -> Ints:
     """Divide each outermost set into copies of at most ``size`` edges, and return the number of each edge's copy.
 
-    In each outermost set, all copies but one are full. Where possible, all edges of a copy belong to one inner set."""
+    In each outermost set, all copies but one are full. Where possible, all edges of a copy belong to one inner set, and
+    all edges of a smaller inner set to one copy."""
     copies = np.full(len(nest[0]), -1)
     left, count = np.arange(len(nest[0])), 0
     for level, sets in enumerate(nest, 1):
         left = left[np.argsort(sets[left], kind="stable")]
         rank = _ranks(sets[left])
+        _, cell = distinct(sets[left] * (int(rank.max(initial=0)) // size + 1) + rank // size)
+        if level > 1:
+            left = left[_undivided(nest[level - 2][left], cell)]
         full = np.bincount(sets[left])[sets[left]] // size * size if level < len(nest) else len(left)
         inside = rank < full
-        keys = sets[left] * (int(rank.max(initial=0)) // size + 1) + rank // size
-        used, copy = distinct(keys[inside])
+        used, copy = distinct(cell[inside])
         copies[left[inside]] = count + copy
         left, count = left[~inside], count + len(used)
     return copies
+
+
+def _undivided(inner: Ints, cell: Ints) -> Ints:
+    """Return an order of the edges in which fewer inner sets are divided among cells.
+
+    An inner set of several edges goes to the cell of its first edge. Inner sets of one edge fill the rest of the cells.
+
+    ``inner``, ``cell``: inner set and cell of each edge; the edges of either are consecutive."""
+    first = np.flatnonzero(np.diff(inner, prepend=-1))
+    edges = np.diff(first, append=len(inner))
+    new, single = cell[np.repeat(first, edges)], np.repeat(edges == 1, edges)
+    room = np.bincount(cell) - np.bincount(new[~single], minlength=int(cell.max(initial=-1)) + 1)
+    filled = np.maximum.accumulate(np.cumsum(room))
+    new[single] = np.searchsorted(filled, np.arange(np.count_nonzero(single)), "right")
+    order: Ints = np.argsort(new, kind="stable")
+    return order
 
 
 def _ranks(ascending: Ints) -> Ints:

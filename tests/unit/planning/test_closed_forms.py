@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid
-from controller.planning import closed_forms
+from controller.planning import closed_forms, edge_coloring
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.closed_forms import (
     common_links_between,
@@ -175,6 +175,18 @@ def test_no_leaf_no_job_of_it_and_no_pod_has_more_than_its_share_of_a_colour(
     assert is_even(sides, coloring, colors)
     if min(current, default=0) >= 0 and is_even(sides, current, colors):
         assert coloring == current
+
+
+def test_small_jobs_fill_copies_so_that_no_large_job_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every third job has three flows at each of 8 leaves; the others have one.
+
+    The first colouring is even: no edges are halved to separate flows of a job."""
+    job = np.tile(np.repeat(np.arange(12), [3, 1, 1] * 4), 8)
+    left = np.repeat(np.arange(8), 20)
+    right = (left + np.tile(np.arange(20), 8)) % 8
+    sides: tuple[Nest, Nest] = (12 * left + job, left), (12 * right + job, right)
+    monkeypatch.setattr(edge_coloring, "_second_half", None)
+    assert is_even(sides, nested_coloring(sides, 4).tolist(), 4)
 
 
 def test_a_new_edge_changes_few_colours() -> None:
