@@ -6,36 +6,29 @@ did not justify its moves, or because the mode is ``shadow``.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.live import Live
 
-from signalbox.client import Client, Unreachable
+from signalbox.client import Client
 from signalbox.commands import optical, printing
 from signalbox.commands.connecting import AskingCommand, completed, connect, down_names, drained_names, part_names
 from signalbox.commands.output import (
     Column,
     Fitted,
-    console,
-    document,
     escape,
     facts,
-    for_programs,
     parser_of,
     show,
     waiting,
 )
-from signalbox.commands.watch import tell_lost
-from signalbox.errors import InvalidInput, SignalboxError, Unavailable
+from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.live.shown import goal, optional, route_words, slowdown, when, word
 from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
@@ -100,52 +93,11 @@ def plan(
 
 
 @commands.command(cls=AskingCommand)
-def status(
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch",
-            metavar="",
-            help="Print the state again every second; without a terminal as one line, with --json as one object.",
-        ),
-    ] = False,
-) -> None:
+def status() -> None:
     """Show the state of the controller and its network, with alarms."""
     with connect() as client:
-        if not watch:
-            found = client.get_status()
-            show(found, lambda: printing.status(found))
-            return
-        with suppress(KeyboardInterrupt):
-            _watch_status(client)
-
-
-def _watch_status(client: Client) -> None:
-    live = Live(console=console(), auto_refresh=False) if sys.stdout.isatty() and not for_programs() else None
-    with live or nullcontext():
-        for found in _statuses(client):
-            if live:
-                live.update(printing.status(found), refresh=True)
-            else:
-                typer.echo(document(found) if for_programs() else printing.status_line(found))
-            time.sleep(1)
-
-
-def _statuses(client: Client) -> Iterator[pb.GetStatusResponse]:
-    """Yield one status after the other; once per outage, print on stderr that the controller is unreachable."""
-    yield client.get_status()
-    away = False
-    while True:
-        try:
-            found = client.get_status()
-        except (Unreachable, Unavailable) as error:
-            if not away:
-                tell_lost(error)
-            away = True
-            time.sleep(1)
-        else:
-            away = False
-            yield found
+        found = client.get_status()
+    show(found, lambda: printing.status(found))
 
 
 @commands.command(cls=AskingCommand)

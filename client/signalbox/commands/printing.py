@@ -239,20 +239,6 @@ def pins(count: int) -> str:
     return f"{count} pins, including those for acknowledgements" if count else "no pins"
 
 
-def status_line(found: pb.GetStatusResponse) -> str:
-    """Return the status in one line, for a pipe."""
-    count = found.optical_switches
-    connected = f"{count - found.optical_switches_down} of {count} optical switches connected, " if count else ""
-    critical = sum(alarm.severity == pb.SEVERITY_CRITICAL for alarm in found.alarms)
-    return (
-        f"{word(word_in(found, 'mode'))}: {found.switches_in_sync} of "
-        f"{max(found.switches, found.known_switches)} switches in sync, {connected}"
-        f"{found.links} links, {found.hosts} hosts, {counted(found.jobs, 'job')} ({found.jobs_pending} pending), "
-        f"{found.pins} pins, efficiency {_efficiency(found)}, {len(found.alarms)} alarms"
-        + (f", {critical} of them critical" if critical else "")
-    )
-
-
 # ---- alarms
 
 
