@@ -74,8 +74,8 @@ def command_regions() -> dict[str, Callable[[], str]]:
     return {**of_panels, **shared, "exit statuses": exit_statuses}
 
 
-SHARED = ("FABRIC", "STATE", "CONNECTION", "OUTPUT", "--json")
-"""Names of groups of options that many commands have, as headings write them; ``--json`` is part of ``OUTPUT``."""
+SHARED = ("FABRIC", "STATE", "CONNECTION", "OUTPUT")
+"""Names of groups of options that many commands have, as headings write them."""
 
 
 @cache
@@ -86,11 +86,10 @@ def shared_options() -> Mapping[str, Sequence[Any]]:
     return {
         "FABRIC": FabricCommand.shared,
         "STATE": [
-            param for param in command_at("state", "list").params if "--json" not in param.opts and param.name != "help"
+            param for param in command_at("state", "list").params if param.name not in ("as_json", "output", "help")
         ],
         "CONNECTION": [param for param in asking if param not in output],
         "OUTPUT": output,
-        "--json": output[:1],
     }
 
 
@@ -129,7 +128,7 @@ def of_commands(names: Sequence[str]) -> str:
         if 2 * len(others) < len(found) and len(others) <= MOST_EXCEPTIONS:
             common.append(f"[{word}]")
             but = f", except {', '.join(others)}" if others else ""
-            parts.append(filled(f"All these commands take {word.replace('--json', '`--json`')}{but}."))
+            parts.append(filled(f"All these commands take {word}{but}."))
     parts += [part for path, command in found.items() for part in of_command(path, command, common)]
     return "\n\n".join(parts)
 

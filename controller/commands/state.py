@@ -26,7 +26,8 @@ from controller.store.exported import Exported, parsed, text_of
 from controller.store.records import FORMAT, Key, Kind, Unreadable, changes, decode
 from controller.store.store import Store
 from signalbox import files
-from signalbox.commands.output import AsJson, escape, file_to_read, show
+from signalbox.commands.connecting import PrintingCommand
+from signalbox.commands.output import escape, file_to_read, show
 from signalbox.errors import InvalidInput
 from signalbox.files import STANDARD_INPUT, called, read_bytes
 from signalbox.jobs.collectives import virtual_links
@@ -53,8 +54,8 @@ StateDir = Annotated[
 ]
 
 
-@commands.command("list")
-def list_saved(config_file: ConfigFile = None, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+@commands.command("list", cls=PrintingCommand)
+def list_saved(config_file: ConfigFile = None, state_dir: StateDir = None) -> None:
     """List the saved jobs in the order of registration, each with the problem that this version finds, if any.
 
     No controller may use the state meanwhile."""
@@ -63,7 +64,7 @@ def list_saved(config_file: ConfigFile = None, state_dir: StateDir = None, as_js
     measured = {key.key: (key, text) for key, text in records if key.kind is Kind.MEASURED}
     jobs = [_fields((key, text), measured.get(key.key)) for key, text in records if key.kind is Kind.JOB]
     jobs.sort(key=lambda job: (job["register_time"] is None, job["register_time"] or "", job["job_id"]))
-    show({"revision": revision, "format": FORMAT, "jobs": jobs}, lambda: _table(jobs), as_json)
+    show({"revision": revision, "format": FORMAT, "jobs": jobs}, lambda: _table(jobs))
 
 
 @commands.command("drop")

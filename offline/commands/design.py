@@ -18,8 +18,9 @@ from rich.table import Table
 from offline.commands.design_wiring import wiring
 from offline.design.question import COUNTED, Objective, Upper
 from offline.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
+from signalbox.commands.connecting import PrintingCommand
 from signalbox.commands.exit_status import ExitStatus
-from signalbox.commands.output import AsJson, escape, file_to_read, show, waiting
+from signalbox.commands.output import escape, file_to_read, show, waiting
 from signalbox.files import STANDARD_INPUT
 from signalbox.jobs.spec import MAX_SUBFLOWS
 from signalbox.spec_files import placed
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(help="Design networks for jobs, and place jobs in a network.", no_args_is_help=True)
 
-commands.command("wiring")(wiring)
+commands.command("wiring", cls=PrintingCommand)(wiring)
 
 SHOWN_GAP = 1e-9
 """Smallest relative gap that is printed; smaller gaps are rounding errors of the solver."""
@@ -55,7 +56,7 @@ JobFiles = Annotated[
 ]
 
 
-@commands.command("bandwidth")
+@commands.command("bandwidth", cls=PrintingCommand)
 def bandwidth(
     network: NetworkFile,
     jobs: JobFiles,
@@ -66,7 +67,6 @@ def bandwidth(
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the network with the answer's bandwidths, as JSON.")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Find the bandwidth that each dimension of NETWORK should have for JOBS, with a proof that it is the best."""
     from offline.design.shape import with_rates
@@ -78,11 +78,11 @@ def bandwidth(
         shape, found = _bandwidth(network, jobs, objective)
     if export:
         export.write_text(with_rates(shape, [each["gbps"] for each in found["dimensions"]]))
-    show(found, lambda: _bandwidth_tables(found), as_json)
+    show(found, lambda: _bandwidth_tables(found))
 
 
-@commands.command("placement")
-def placement(network: NetworkFile, jobs: JobFiles, as_json: AsJson = False) -> None:
+@commands.command("placement", cls=PrintingCommand)
+def placement(network: NetworkFile, jobs: JobFiles) -> None:
     """Rank the orders in which a model's parallelism can fill the dimensions of NETWORK, whose bandwidths are known."""
     from offline.design.jobs import designed_jobs
     from offline.design.report import placement_report
@@ -92,10 +92,10 @@ def placement(network: NetworkFile, jobs: JobFiles, as_json: AsJson = False) -> 
     with waiting("trying all orders"):
         shape, _ = shape_in(network, exists=True)
         found = placement_report(shape, designed_jobs(jobs, shape, every_placement=True))
-    show(found, lambda: Group(*map(_placement_table, found["jobs"])), as_json)
+    show(found, lambda: Group(*map(_placement_table, found["jobs"])))
 
 
-@commands.command("spines")
+@commands.command("spines", cls=PrintingCommand)
 def spines(
     workload: Annotated[Path, typer.Option(help="Folder of workload files, one per job.", metavar="DIR")],
     fabric: Annotated[FabricKind, typer.Option(help="Kind of fabric that the sizes describe.")] = FabricKind.LEAF_SPINE,
@@ -142,7 +142,6 @@ def spines(
         Path | None,
         typer.Option(metavar="DIR", help="Directory to write the fabric (for --graph) and its workload to."),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Find how many spines of a leaf-spine, or cores of a fat-tree, a workload needs while some switches have failed.
 
@@ -166,7 +165,7 @@ def spines(
         found = spines_report(workload, numbered, family, tried, rates, failures, max_slowdown, max_subflows)
         if export and found["answer"]:
             exported(export, workload, numbered, family, found["answer"])
-    show(found, lambda: _spines_tables(found, export), as_json)
+    show(found, lambda: _spines_tables(found, export))
     if not found["answer"]:
         raise typer.Exit(ExitStatus.PARTLY)
 

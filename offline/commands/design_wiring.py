@@ -17,7 +17,7 @@ from rich.table import Table
 
 from offline.scenarios.fabric_options import LARGEST_SEED, LEAST_GBPS, MOST_GBPS
 from signalbox.commands.exit_status import ExitStatus
-from signalbox.commands.output import AsJson, escape, file_to_read, show, waiting
+from signalbox.commands.output import escape, file_to_read, show, waiting
 from signalbox.jobs.spec import MAX_ENDPOINTS
 
 MOST_INTERFACES = 64
@@ -53,7 +53,6 @@ def wiring(
     export: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the fabric (for --graph), and the jobs as they run on it.")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Find the wiring of a direct-connect fabric for JOBS, and the parallelization in which each job should run.
 
@@ -70,7 +69,7 @@ def wiring(
         found = wiring_report(answer, servers, interfaces, rates, exact)
     wired = any(not each.refused for each in answer)
     partly = exported(export, answer, servers, interfaces, rates) if export and wired else []
-    show(found, lambda: _tables(found, export, partly), as_json)
+    show(found, lambda: _tables(found, export, partly))
     if any(job["refused"] for job in found["jobs"]):
         raise typer.Exit(ExitStatus.PARTLY)
 

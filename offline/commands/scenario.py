@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
-from typer.core import TyperCommand
 
 from offline.scenarios.fabric_options import FabricOptions, WrongUsage
+from signalbox.commands.connecting import PrintingCommand
 from signalbox.errors import FieldProblem
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ _JOBS = ("workload", "jobs")
 """Names of the options that give jobs."""
 
 
-class FabricCommand(TyperCommand):
-    """Command that has the fabric options in addition to its own options.
+class FabricCommand(PrintingCommand):
+    """Printing command that has the fabric options in addition to its own options.
 
     It raises ``typer.BadParameter`` for ``WrongUsage``."""
 

@@ -27,7 +27,7 @@ from offline.commands.scenario import FabricCommand, scheme_named
 from offline.scenarios.fabric_options import LARGEST_SEED, FabricOptions, Placement, failure_option
 from offline.simulator.options import Options, Replan, Sharing
 from signalbox.commands.exit_status import ExitStatus
-from signalbox.commands.output import AsJson, escape, show, waiting
+from signalbox.commands.output import escape, show, waiting
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import Striping
 from signalbox.live.shown import proven_over
@@ -81,7 +81,6 @@ def plan_file(
             metavar="FILE", help="Write the plan with its proofs, for signalbox verify; about doubles the time."
         ),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Plan the routes of jobs without a controller, and rate them. Exit status 3: some flows have no path."""
     from controller.public.plans import answered
@@ -106,7 +105,7 @@ def plan_file(
         with waiting("looking for proofs"):
             plan = _write_proof(proof, known.names, problem, plan)
     found = _plan_report(scheme, known, problem, plan)
-    show(found, lambda: _summary(found, export), as_json)
+    show(found, lambda: _summary(found, export))
     if found["unrouted"]:
         raise typer.Exit(ExitStatus.PARTLY)
 
@@ -158,7 +157,6 @@ def simulate_command(
         float | None, failure_option(min=0, metavar="S", help="Time when the failures end, in s; default: never.")
     ] = None,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
-    as_json: AsJson = False,
 ) -> None:
     """Simulate training: all-reduce times and slowdowns of every job. Exit status 3: a job had no path."""
     options: FabricOptions = ctx.obj
@@ -174,7 +172,7 @@ def simulate_command(
     if repair_at is not None and repair_at <= fail_at:
         raise typer.BadParameter(f"must be after --fail-at ({fail_at:g})", param_hint="--repair-at")
     found = _simulation_report(options, scheme or ["planned"], how, time_limit, (fail_at, repair_at), path_stretch)
-    show(found, lambda: _slowdowns(found), as_json)
+    show(found, lambda: _slowdowns(found))
     if any(job["cut_off"] for scheme in found["schemes"] for job in scheme["jobs"]):
         raise typer.Exit(ExitStatus.PARTLY)
 

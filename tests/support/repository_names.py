@@ -188,7 +188,7 @@ def module_options(dotted: str, command: str = "") -> set[str] | None:
     own = next((modules()[name] for name in places if name in modules()), None)
     if own is None:
         return None
-    return {"--help", *own.options, *({"--json"} if "AsJson" in own.top else ())}
+    return {"--help", *own.options}
 
 
 def path_exists(text: str, bases: Iterable[Path]) -> bool:

@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperOption
 
 from signalbox.client import DEFAULT_ADDRESS, Client
 from signalbox.commands.exit_status import ExitStatus
-from signalbox.commands.output import FORM, AsJson, Form
+from signalbox.commands.output import FORM, Form
 from signalbox.credentials import NO_CREDENTIALS, Credentials
 from signalbox.errors import FieldProblem, InvalidInput, NotFound, SignalboxError, cut
 from signalbox.live.shown import some, when
@@ -70,7 +70,9 @@ def _connection(
 
 
 def _form(
-    as_json: AsJson = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")
+    ] = False,
     output: Annotated[
         Form,
         typer.Option(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import typer
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -47,8 +47,6 @@ Word = TypeVar("Word", bound=StrEnum)
 
 FORM: ContextVar[Form] = ContextVar("form", default=Form.TABLE)
 """Form of the running command's output; set only for commands with the option ``-o``."""
-
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
 
 
 def parser_of(kinds: type[Word], what: str) -> Callable[[str], Word]:
@@ -133,9 +131,9 @@ def for_programs() -> bool:
     return FORM.get() in (Form.JSON, Form.YAML)
 
 
-def show(data: object, table: Callable[[], RenderableType], as_json: bool = False) -> None:
-    """Print the data when the output is for programs or ``as_json`` is true. Otherwise print the table."""
-    if as_json or for_programs():
+def show(data: object, table: Callable[[], RenderableType]) -> None:
+    """Print the data when the output is for programs, else the table."""
+    if for_programs():
         typer.echo(document(data, indent=2))
     else:
         console().print(table())
