@@ -1,7 +1,7 @@
 """Command ``python -m benchmarks NAME``; docs/benchmarks.md lists the results.
 
-A benchmark prints tables or, with ``--json``, JSON. An error is a line on stderr with exit status 1. Wrong usage has
-exit status 2.
+A benchmark prints tables, and writes JSON below ``out/bench``. An error is a line on stderr with exit status 1. Wrong
+usage has exit status 2.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Benchmark ``interrupts``: what the demo and the lab leave on the machine when they are interrupted.
 
-    sudo .venv/bin/python -m benchmarks interrupts [--instants N] [--only demo|lab] [--json]
+    sudo .venv/bin/python -m benchmarks interrupts [--instants N] [--only demo|lab]
 
 Each program is started many times, and interrupted at another instant each time, in the ``WAYS`` by turns. Each run has
 its own network and mount namespaces, ``/run``, Open vSwitch, temporary directory and terminal. The benchmark therefore
@@ -34,7 +34,6 @@ from typing import Annotated
 import typer
 
 from benchmarks.measures import chosen, report
-from signalbox.commands.output import AsJson
 
 MARK = "SIGNALBOX_INTERRUPTED_RUN"
 WAYS = ("Ctrl-C", "SIGTERM", "SIGHUP", "closed terminal", "closed shell", "Ctrl-C again and again")
@@ -238,7 +237,6 @@ def main(
         str, typer.Option(help="Slice of the list of instants: 0:5 runs the first five; all by default.")
     ] = ":",
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench"),
-    as_json: AsJson = False,
 ) -> None:
     """End the demo and the lab at many instants in every way, and list what remains."""
     programs = chosen("--only", only, PROGRAMS)
@@ -252,6 +250,6 @@ def main(
             typer.echo(f"{program} at {instant_s:.1f} s, {way}: {len(runs[-1].stayed)} stayed", err=True)
     data = [asdict(run) for run in runs]
     shown = [{name: value for name, value in run.items() if name != "shown"} for run in data]
-    report({"runs": data}, out / "interrupts.json", as_json, {"Interrupts": shown})
+    report({"runs": data}, out / "interrupts.json", {"Interrupts": shown})
     if any(run.stayed for run in runs):
         raise typer.Exit(1)

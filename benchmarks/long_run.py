@@ -28,7 +28,6 @@ from controller.api.identities import Role, new_token, token_table
 from mininet_topos.controller_process import ControllerProcess, reserve_port
 from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
-from signalbox.commands.output import AsJson
 from signalbox.credentials import Credentials
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import Algorithm, JobSpec
@@ -198,11 +197,10 @@ def main(
         float, typer.Option(min=1, help="Largest number of calls per second, all clients together.")
     ] = 500.0,
     folder: Annotated[Path | None, typer.Option(help="Directory of the state, kept for the next part.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Register, update, renew and end jobs for a long time: memory and files must stay bounded."""
     with _folder(folder) as place:
         samples = measured(place, Load(cycles, renewals, calls_per_s), cycles)
     rows = [asdict(sample) for sample in samples]
-    report(rows, RESULTS, as_json, {f"{cycles} cycles": rows})
+    report(rows, RESULTS, {f"{cycles} cycles": rows})
     raise typer.Exit(samples[-1].rss_mb > MEMORY * samples[FILLED].rss_mb)

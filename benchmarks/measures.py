@@ -18,7 +18,7 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from signalbox.commands.output import show
+from signalbox.commands.output import console
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MOST_COLUMNS = 14
@@ -136,16 +136,14 @@ def chosen(option: str, text: str, known: Collection[str]) -> list[str]:
 # ---- results
 
 
-def report(data: object, file: Path | None, as_json: bool, tables: Mapping[str, Sequence[Row]], *lines: str) -> None:
-    """Write ``data`` to the file, if any, and print either ``data`` as JSON or the tables and the lines.
+def report(data: object, file: Path, tables: Mapping[str, Sequence[Row]], *lines: str) -> None:
+    """Write ``data`` to the file as JSON, and print the tables and the lines. Raises ``OSError``.
 
-    ``tables``: rows by title. Raises ``OSError``."""
-    if file:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(data, indent=2) + "\n")
-        lines = (f"written to {file}", *lines)
+    ``tables``: rows by title."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(data, indent=2) + "\n")
     parts = [table_of(title, rows) for title, rows in tables.items() if rows]
-    show(data, lambda: Group(*parts, *map(escape, lines)), as_json)
+    console().print(Group(*parts, *map(escape, (f"written to {file}", *lines))))
 
 
 def table_of(title: str, rows: Sequence[Row]) -> Table:

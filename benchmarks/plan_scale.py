@@ -35,9 +35,10 @@ from offline.scenarios.fabrics import leaf_spine, spine_links, without, without_
 from offline.scenarios.generator import generate, jobs_of, ring_lines
 from offline.scenarios.scenario import MAX_PATHS
 from offline.scenarios.workloads import Line, Numbering, WorkloadJob
-from signalbox.commands.output import AsJson
 
 _T = TypeVar("_T")
+
+RESULTS = Path("out/bench/plan_scale.json")
 
 _FLOWS_PER_JOB = 1_000
 _MOST_RUNS, _BUDGET_S = 5, 12.0
@@ -88,7 +89,6 @@ def main(
         str, typer.Option(metavar="TEXT", help="Run cases whose name contains TEXT.", show_default="all")
     ] = "",
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
-    as_json: AsJson = False,
 ) -> None:
     """Plan 1,728 to 100,000 flows, and compare times with the published greedy in plain Python."""
     names = [case.name for case in CASES if only in case.name]
@@ -100,7 +100,7 @@ def main(
             lines.append(process.submit(_measure, name, PlanLimits(time_limit, ecmp_draws=0)).result())
         typer.echo(f"{name}: {lines[-1].cpu_ms:,.1f} ms, {lines[-1].ratio:.2f} x the greedy", err=True)
     data = [{**asdict(line), "met": line.met} for line in lines]
-    report(data, None, as_json, {"from snapshot to checked plan": data})
+    report(data, RESULTS, {"from snapshot to checked plan": data})
 
 
 def _measure(name: str, limits: PlanLimits) -> Measured:

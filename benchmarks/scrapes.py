@@ -28,7 +28,6 @@ from controller.shared_map import FEW_SECONDS, Histogram
 from controller.status import JobStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
 from offline.scenarios.fabrics import leaf_spine
-from signalbox.commands.output import AsJson
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.jobs.subflows import Dividing
@@ -159,10 +158,9 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, jobs: int, scrapes: 
         server.stop()
 
 
-def main(as_json: AsJson = False) -> None:
+def main() -> None:
     """Time scrapes of a large network."""
-    if not as_json:
-        Console(stderr=True).print(f"{SCRAPES} scrapes of each kind on {os.cpu_count()} processors")
+    Console(stderr=True).print(f"{SCRAPES} scrapes of each kind on {os.cpu_count()} processors")
     rows = measured(LEAVES, SPINES, HOSTS_PER_LEAF, JOBS, SCRAPES)
     title = f"{2 * LEAVES * SPINES} links, {LEAVES * HOSTS_PER_LEAF} hosts, {JOBS} jobs"
-    report({"network": title, "scrapes": rows}, RESULTS, as_json, {title: rows})
+    report({"network": title, "scrapes": rows}, RESULTS, {title: rows})

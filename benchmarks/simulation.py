@@ -30,7 +30,6 @@ from offline.scenarios.workloads import WorkloadJob, read_workload, workload_fol
 from offline.schemes import SCHEMES
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Outcome, Stage, simulate
-from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import Striping
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
@@ -187,7 +186,6 @@ def main(
     schemes: Annotated[str, typer.Option(help="Names of schemes, separated by ';'.")] = ";".join(TRIALS),
     failed: Annotated[str, typer.Option(help="Numbers of failed spines.")] = ",".join(map(str, FAILED)),
     iterations: Annotated[int, typer.Option(min=1, help="Number of iterations of every job.")] = ITERATIONS,
-    as_json: AsJson = False,
 ) -> None:
     """Train every workload under every scheme, with every number of failed spines."""
     intact = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
@@ -207,4 +205,4 @@ def main(
         "slowdown, mean of workloads (worst); published mean": summary(cells),
         "slowdown, mean of jobs": by_workload(cells),
     }
-    report({"cells": cells}, RESULTS, as_json, tables)
+    report({"cells": cells}, RESULTS, tables)

@@ -1,7 +1,7 @@
 """Benchmark ``api-abuse``: service that well-behaved clients get while hostile clients attack the API.
 
     .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--inflated N]
-        [--per-s N] [--seconds S] [--json]
+        [--per-s N] [--seconds S]
 
 The real controller runs in its own process, with HAProxy in front of its API. Figures of memory and CPU time include
 HAProxy. Attackers (``attackers``) connect from several addresses. They hold connections without a call, calls without a
@@ -39,7 +39,6 @@ from mininet_topos.controller_process import ControllerProcess, Settings, reserv
 from mininet_topos.haproxy_process import haproxy_before
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
-from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobSpec
 
@@ -313,11 +312,10 @@ def main(
     ] = 0,
     per_s: Annotated[float, typer.Option(help="Number of connections per second that the attackers open.")] = 400.0,
     seconds: Annotated[float, typer.Option(help="Seconds for which calls are timed during the attack.")] = 30.0,
-    as_json: AsJson = False,
 ) -> None:
     """Attack the API behind HAProxy with connections, half-open calls and watchers that do not read."""
     result = measure(idle, half_open, watchers, inflated, per_s, seconds)
     data, failures = asdict(result), result.failures
     said = [f"failed: {failure}" for failure in failures] or ["nothing failed"]
-    report(data, OUT, as_json, {"Beside the attack": figures_of(data)}, *said)
+    report(data, OUT, {"Beside the attack": figures_of(data)}, *said)
     raise typer.Exit(bool(failures))

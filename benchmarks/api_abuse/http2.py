@@ -6,7 +6,7 @@ indexing"). Only ``inflated`` uses the table.
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -16,12 +16,9 @@ END_HEADERS = 4
 MAX_CONCURRENT_STREAMS = 3
 INITIAL_WINDOW_SIZE = 4
 _HEAD = struct.Struct("!HBBBI")
-_CONTENT_TYPE = b"\x0f\x10"
-"""Header name ``content-type`` in HPACK: index 31, in four bits that are all 1 (15) and a second byte (31 - 15)."""
+_LONG_BYTES = 4056
 
-
-_LONG_BYTES, _LONG = 4056, b"\xd9\x1e"
-"""Length of a large header value, and the bytes that follow the all-ones prefix in its code (RFC 7541 section 5.1)."""
+Header = tuple[bytes, bytes]
 
 
 class Kind(IntEnum):
@@ -52,11 +49,20 @@ def hello(window: int | None = None) -> bytes:
     return PREFACE + frame(Kind.SETTINGS, payload=settings)
 
 
+def usual(path: bytes) -> list[Header]:
+    """Return the header fields of a correct call."""
+    named = ((b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"signalbox"))
+    return [*named, (b"content-type", b"application/grpc"), (b"te", b"trailers")]
+
+
+def headers_frame(stream: int, fields: Iterable[Header], flags: int = END_HEADERS) -> bytes:
+    block = b"".join(b"\0" + text(name) + text(value) for name, value in fields)
+    return frame(Kind.HEADERS, flags, stream, block)
+
+
 def headers(stream: int, path: str) -> bytes:
     """Return the frame that begins a call. ``stream``: an odd number, larger than that of the call before."""
-    fields = b"\x83\x86" + b"\x04" + _text(path.encode()) + b"\x01" + _text(b"signalbox")
-    fields += _CONTENT_TYPE + _text(b"application/grpc") + b"\x00" + _text(b"te") + _text(b"trailers")
-    return frame(Kind.HEADERS, END_HEADERS, stream, fields)
+    return headers_frame(stream, usual(path.encode()))
 
 
 def inflated(stream: int) -> bytes:
@@ -65,13 +71,18 @@ def inflated(stream: int) -> bytes:
     The call defines one field of 4 kB, and then repeats it 4,100 times by its one-byte index (RFC 7541)."""
     fields = headers(1, "/a/B")[_HEAD.size :]
     # Index 62 is the field that was added to the table last.
-    field = b"\x40" + _text(b"a") + b"\x7f" + _LONG + b"x" * _LONG_BYTES
+    field = b"\x40" + text(b"a") + text(b"x" * _LONG_BYTES)
     return frame(Kind.HEADERS, END_HEADERS, stream, fields + field + b"\xbe" * 4100)
 
 
-def request(stream: int, message: bytes) -> bytes:
-    """Return the frame that carries the request of a call. It is the last frame of the client on this stream."""
-    return frame(Kind.DATA, END_STREAM, stream, b"\0" + struct.pack("!I", len(message)) + message)
+def request(
+    stream: int, message: bytes, compressed: int = 0, size: int | None = None, flags: int = END_STREAM
+) -> bytes:
+    """Return the frame that carries the request of a call; without other flags the last frame of the client.
+
+    ``compressed`` and ``size``: statements about the message, which may be wrong."""
+    head = struct.pack("!BI", compressed, len(message) if size is None else size)
+    return frame(Kind.DATA, flags, stream, head + message)
 
 
 def frames(sock: socket.socket) -> Iterator[Frame]:
@@ -96,6 +107,13 @@ def frames(sock: socket.socket) -> Iterator[Frame]:
         held += got
 
 
-def _text(value: bytes) -> bytes:
-    assert len(value) < 127
-    return bytes([len(value)]) + value
+def text(value: bytes) -> bytes:
+    """Return a text after its length, which is an integer in the encoding of RFC 7541 section 5.1."""
+    left = len(value)
+    if left < 127:
+        return bytes([left]) + value
+    code, left = bytearray([127]), left - 127
+    while left > 127:
+        code.append(left & 127 | 128)
+        left >>= 7
+    return bytes((*code, left)) + value

@@ -1,7 +1,7 @@
 """Benchmark ``api-load``: times of API calls, and of the control loop, with thousands of jobs.
 
-    .venv/bin/python -m benchmarks api-load [--seconds 60] [--only pending|pinned] [--json]
-    .venv/bin/python -m benchmarks api-load --members 1,2,4 [--jobs N] [--json]
+    .venv/bin/python -m benchmarks api-load [--seconds 60] [--only pending|pinned]
+    .venv/bin/python -m benchmarks api-load --members 1,2,4 [--jobs N]
 
 200 clients in one process send 400 calls a second, whether or not earlier calls are answered. They renew leases, report
 iterations, read jobs, and register and deregister jobs. A call is timed from the moment at which it is due.
@@ -28,13 +28,12 @@ import typer
 
 from benchmarks.api_load import registrations
 from benchmarks.api_load.clients import Clients, Outcome, Spec, pending_jobs, placed_jobs
-from benchmarks.api_load.controller import Measured, fabric_of
-from benchmarks.api_load.setting import FABRIC, PROGRAM, SETTINGS, hosts_of
+from benchmarks.api_load.controller import Measured
+from benchmarks.api_load.setting import FABRIC, PROGRAM, SETTINGS, fabric_of, hosts_of
 from benchmarks.measures import Spread, chosen, report, usage
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
-from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 
 CLIENTS = 200
@@ -193,14 +192,13 @@ def main(
         str,
         typer.Option(help="Numbers of members, such as 1,2,4: compare only registrations, with each and with SQLite."),
     ] = "",
-    as_json: AsJson = False,
 ) -> None:
     """Load the API with clients of thousands of jobs."""
     if members:
         counts = [int(count) for count in chosen("--members", members, COUNTS)]
         found = registrations.measured(counts, jobs or REGISTERED_JOBS, seed, partial(typer.echo, err=True))
         rows = [asdict(row) for row in found]
-        report({"registrations": rows}, RESULTS.with_name("registrations.json"), as_json, {"Registrations": rows})
+        report({"registrations": rows}, RESULTS.with_name("registrations.json"), {"Registrations": rows})
         return
     results = []
     for scene, many in ((PENDING, jobs or PENDING_JOBS), (PINNED, jobs or PINNED_JOBS)):
@@ -211,4 +209,4 @@ def main(
         "calls_per_s": CALLS_PER_S,
         "results": [asdict(result) for result in results],
     }
-    report(data, RESULTS, as_json, {"api-load": data["results"]})
+    report(data, RESULTS, {"api-load": data["results"]})

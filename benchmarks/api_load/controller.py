@@ -15,41 +15,32 @@ SIGUSR1 starts the measurement. When the controller stops, it writes a JSON file
 from __future__ import annotations
 
 import json
-import queue
 import signal
-import sys
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import typer
 
+from benchmarks.api_load.switches import replace_southbound
 from benchmarks.measures import Spread
-from controller.config import Config, load
+from controller.config import load
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message
-from controller.fabric.messages import LinkSeen, SwitchConnected
-from controller.fabric.topology import Dpid, Fabric
 from controller.planning import answers
 from controller.planning.efficiency import slowdowns_and_own
 from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
 from controller.planning.process import OnCrash, PlanningProcess, Put
 from controller.planning.worker import PlanningWorker
-from controller.serving import alone, serve
-from controller.southbound.holding import Holding
-from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
-from controller.tables.rules import RuleSet, applied
-from controller.tls import TlsContext
-from offline.scenarios.fabrics import leaf_spine
+from controller.serving import serve
 
-LINK_BPS = 100e9
 LONGEST = 12
 
 
@@ -135,68 +126,6 @@ def _kinds(things: Iterable[object]) -> dict[str, int]:
     return dict(Counter(type(one).__name__ for one in things))
 
 
-class Switches:
-    """Replacement of ``run_hub``: all switches and links are there from the start; commands take effect at once."""
-
-    def __init__(self, fabric: Fabric) -> None:
-        self._fabric = fabric
-        self._rules = dict.fromkeys(fabric.switches, RuleSet())
-
-    def __call__(
-        self,
-        config: Config,  # noqa: ARG002
-        put: Callable[[Any], None],
-        outbox: Outbox,
-        tls: TlsContext,  # noqa: ARG002
-        holding: Holding,  # noqa: ARG002
-        on_ready: Callable[[], None],
-        known: Collection[Dpid],  # noqa: ARG002
-    ) -> None:
-        from controller.southbound.run_hub import SWITCH_INTERVAL_S  # imports the framework, which takes a moment
-
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: outbox.stop())
-        for switch in self._fabric.switches.values():
-            put(SwitchConnected(switch.dpid, switch.name, tuple(switch.ports.values())))
-        for link in self._fabric.links.values():
-            put(LinkSeen(link.src, link.dst))
-        on_ready()
-        while (command := outbox.next()) is not None:
-            match command:
-                case ReadRules(dpid):
-                    put(SwitchRules(dpid, self._rules[dpid], 0))
-                case InstallStage(change_id, stage):
-                    self._rules |= {dpid: applied(self._rules[dpid], mods) for dpid, mods in stage.mods.items()}
-                    put(StageDone(change_id, dict.fromkeys(stage.mods, SwitchResult())))
-
-
-class Outbox:
-    """Replacement of ``southbound.outbox.Outbox`` that works without an event hub."""
-
-    def __init__(self) -> None:
-        self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._error: BaseException | None = None
-
-    def send(self, commands: Iterable[Any]) -> None:
-        for command in commands:
-            self._commands.put(command)
-
-    def stop(self) -> None:
-        self._commands.put(None)
-
-    def fail(self, error: BaseException) -> None:
-        self._error = error
-        self.stop()
-
-    def next(self) -> Any:
-        """Return the next command, or None after ``stop``. Raises the error that was given to ``fail``."""
-        command = self._commands.get()
-        if command is None and self._error:
-            raise self._error
-        return command
-
-
 def round_robin_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
     """Return a plan that keeps every route in force, and gives other flows their candidate paths in turn."""
     turns = count()
@@ -231,12 +160,6 @@ def round_robin_worker(put: Put, on_crash: OnCrash) -> PlanningWorker:
     return PlanningWorker(put, on_crash)
 
 
-def fabric_of(size: str) -> Fabric:
-    """Return the leaf-spine fabric of a size LEAVESxSPINESxHOSTS_PER_LEAF, such as ``16x8x32``."""
-    leaves, spines, hosts = map(int, size.split("x"))
-    return leaf_spine(leaves, spines, hosts, LINK_BPS, LINK_BPS)
-
-
 def main(
     config: Annotated[Path, typer.Option(help="Configuration file, as for signalbox serve.")],
     measured: Annotated[Path, typer.Option(help="File for the measurements, written at the end.")],
@@ -248,12 +171,8 @@ def main(
     """Run the controller until SIGTERM."""
     clock = Clock()
     signal.signal(signal.SIGUSR1, lambda *_: clock.begin())
-    if fabric and standby:
-        from benchmarks.api_load.member import replace_switches
-
-        replace_switches(fabric)
-    elif fabric:
-        vars(alone)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric)), Outbox
+    if fabric:
+        replace_southbound(fabric)
     make = partial(PlanningProcess, make=round_robin_worker) if fabric else None
     try:
         status = serve.serve(load(config), stand_by=standby, make_planner=make)

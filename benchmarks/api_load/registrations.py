@@ -2,8 +2,8 @@
 
 The first arrangement is a single controller with its state in SQLite. The others are members that divide the switches
 and keep their state in one etcd. Each of 32 clients registers its next job when the previous one is acknowledged. The
-clients are spread over the members, so most calls are forwarded to the leader. Switches are in memory (``controller``,
-``member``), and every flow gets a path without a solver.
+clients are spread over the members, so most calls are forwarded to the leader. Switches are in memory (``switches``),
+and every flow gets a path without a solver.
 """
 
 import asyncio
@@ -17,8 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.api_load.clients import Clients, placed_jobs
-from benchmarks.api_load.controller import fabric_of
-from benchmarks.api_load.setting import PROGRAM, SETTINGS, hosts_of
+from benchmarks.api_load.setting import PROGRAM, SETTINGS, fabric_of, hosts_of
 from benchmarks.measures import Spread, usage
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.lab.record import wait_for

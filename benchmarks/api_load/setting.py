@@ -2,12 +2,20 @@
 
 from pathlib import Path
 
-from benchmarks.api_load.controller import fabric_of
+from controller.fabric.topology import Fabric
 from mininet_topos.controller_process import Settings
+from offline.scenarios.fabrics import leaf_spine
 
 FABRIC = "32x16x32"
+LINK_BPS = 100e9
 PROGRAM = ("benchmarks.api_load",)
 SETTINGS: Settings = {"jobs": {"max_jobs": 4_000}, "log": {"level": "warning"}}
+
+
+def fabric_of(size: str) -> Fabric:
+    """Return the leaf-spine fabric of a size LEAVESxSPINESxHOSTS_PER_LEAF, such as ``16x8x32``."""
+    leaves, spines, hosts = map(int, size.split("x"))
+    return leaf_spine(leaves, spines, hosts, LINK_BPS, LINK_BPS)
 
 
 def hosts_of(size: str, folder: Path) -> Settings:

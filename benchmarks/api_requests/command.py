@@ -1,6 +1,6 @@
 """Benchmark ``api-requests``: send generated requests to every method of a real controller, and kill it meanwhile.
 
-    .venv/bin/python -m benchmarks api-requests [--count N] [--seed S] [--first I] [--kills K] [--json]
+    .venv/bin/python -m benchmarks api-requests [--count N] [--seed S] [--first I] [--kills K]
 
 No request may end with INTERNAL or UNKNOWN, or with an error without details, and the log must not report an error.
 Request I of seed S depends only on I, on S, and on the lease and resume tokens in earlier answers.
@@ -30,10 +30,10 @@ from benchmarks.measures import figures_of, report, usage
 from mininet_topos.controller_process import POLL_S, START_S, ControllerProcess, Settings
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
-from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 from signalbox.v1 import signalbox_pb2 as pb
 
+RESULTS = Path("out/bench/api_requests.json")
 SETTINGS: Settings = {"api": {"max_message_bytes": MAX_MESSAGE_BYTES}, "jobs": {"max_jobs": len(JOB_IDS) - 4}}
 MEBI = 1 << 20
 MEMORY_EVERY = 1000
@@ -198,7 +198,6 @@ def main(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     first: Annotated[int, typer.Option(min=0, help="Number of the first request.")] = 0,
     kills: Annotated[int, typer.Option(min=0, help="Number of SIGKILLs before the one at the end.")] = 1,
-    as_json: AsJson = False,
 ) -> None:
     """Send generated requests, correct to hostile, to every method of the API."""
     result = run(seed, count, first, kills)
@@ -210,8 +209,7 @@ def main(
     ]
     report(
         data,
-        None,
-        as_json,
+        RESULTS,
         {"Generated requests": figures_of(figures), "Methods": methods},
         *result.failures or ["nothing failed"],
     )

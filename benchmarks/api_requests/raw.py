@@ -11,13 +11,23 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
 import grpc
 
-from benchmarks.api_abuse.http2 import END_HEADERS, END_STREAM, PREFACE, Kind, frame
+from benchmarks.api_abuse.http2 import (
+    END_HEADERS,
+    END_STREAM,
+    PREFACE,
+    Header,
+    Kind,
+    frame,
+    headers_frame,
+    hello,
+    request,
+    usual,
+)
 from benchmarks.api_requests.cases import Case
 from benchmarks.api_requests.values import METHODS, Known, correct
 
@@ -27,8 +37,6 @@ _STATUS = re.compile(rb"grpc-status[\x01\x02]([0-9]{1,2})")
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 NO_UTF8 = b"/signalbox.v1.JobService/GetJob\xff\xfe"
-
-Header = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +65,12 @@ def raw(seed: int, number: int) -> Raw:
     path = rng.choice(tuple(METHODS))
     what = rng.choice(_KINDS)
     message = correct(rng, path, Known()).SerializeToString(deterministic=True)
-    return Raw(what, path, PREFACE + frame(Kind.SETTINGS) + _calling(what, rng, path.encode(), message), message)
+    return Raw(what, path, hello() + _calling(what, rng, path.encode(), message), message)
 
 
 def call(path: bytes, message: bytes, *more: Header) -> bytes:
     """Return a correct call with additional header fields."""
-    return PREFACE + frame(Kind.SETTINGS) + _headers([*_usual(path), *more]) + _body(message)
+    return hello() + headers_frame(1, [*usual(path), *more]) + request(1, message)
 
 
 def send_raw(socket_path: str, sent: Raw, answer_s: float = ANSWER_S) -> str:
@@ -85,40 +93,6 @@ def send_raw(socket_path: str, sent: Raw, answer_s: float = ANSWER_S) -> str:
     return _CODES.get(int(found[1]), "") if found else ""
 
 
-# ---- frames
-
-
-def _integer(value: int, first: int, bits: int) -> bytes:
-    """Return an integer in the encoding of RFC 7541 section 5.1."""
-    most = (1 << bits) - 1
-    if value < most:
-        return bytes([first | value])
-    rest, value = bytearray([first | most]), value - most
-    while value > 0x7F:
-        rest.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*rest, value))
-
-
-def _text(value: bytes) -> bytes:
-    return _integer(len(value), 0, 7) + value
-
-
-def _headers(fields: Sequence[Header], flags: int = END_HEADERS) -> bytes:
-    block = b"".join(b"\0" + _text(name) + _text(value) for name, value in fields)
-    return frame(Kind.HEADERS, flags, 1, block)
-
-
-def _usual(path: bytes) -> list[Header]:
-    named = ((b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"localhost"))
-    return [*named, (b"content-type", b"application/grpc"), (b"te", b"trailers")]
-
-
-def _body(message: bytes, compressed: int = 0, size: int | None = None, flags: int = END_STREAM) -> bytes:
-    head = struct.pack("!BI", compressed, len(message) if size is None else size)
-    return frame(Kind.DATA, flags, 1, head + message)
-
-
 # ---- calls
 
 _CONTENT_TYPES = (b"text/html", b"application/json", b"", b"application/grpc+json", b"application/grpc-web", b"\xff")
@@ -130,7 +104,7 @@ _KINDS = (
 
 def _calling(what: str, rng: Random, path: bytes, message: bytes) -> bytes:
     """Return the frames of a call with one fault. ``what``: kind of the fault, one of ``_KINDS``."""
-    fields, body = _usual(path), _body(message)
+    fields, body = usual(path), request(1, message)
     match what:
         case "content type":
             fields[4] = (b"content-type", rng.choice(_CONTENT_TYPES))
@@ -146,24 +120,24 @@ def _calling(what: str, rng: Random, path: bytes, message: bytes) -> bytes:
         case "compression":  # the message is marked as compressed and is not
             encoding = rng.choice((None, b"gzip", b"deflate", b"identity"))
             fields += [(b"grpc-encoding", encoding)] if encoding else []
-            body = _body(message, compressed=rng.choice((1, 1, 2, 255)))
+            body = request(1, message, compressed=rng.choice((1, 1, 2, 255)))
         case "length":  # the stated length of the message is too large or too small
             wrong = rng.choice((0, 1, len(message) + 1, len(message) - 1, 1 << 20, (1 << 32) - 1))
-            body = _body(message, size=max(0, wrong))
+            body = request(1, message, size=max(0, wrong))
         case "messages":  # no request, half of a request's head, an empty frame, or two requests
             half, empty = frame(Kind.DATA, END_STREAM, 1, b"\0\0"), frame(Kind.DATA, END_STREAM, 1)
-            body = rng.choice((b"", half, empty, _body(message, flags=0) + body))
-            return _headers(fields, END_HEADERS if body else END_HEADERS | END_STREAM) + body
+            body = rng.choice((b"", half, empty, request(1, message, flags=0) + body))
+            return headers_frame(1, fields, END_HEADERS if body else END_HEADERS | END_STREAM) + body
         case "reset":  # sent without a request, or after an open or a complete request
             reset = frame(Kind.RST_STREAM, 0, 1, struct.pack("!I", rng.choice((0, 2, 8, 11, 99))))
-            body = rng.choice((b"", _body(message, flags=0), body)) + reset
+            body = rng.choice((b"", request(1, message, flags=0), body)) + reset
         case "frames":
             kind, flags, stream = rng.choice((*range(11), 99, 255)), rng.getrandbits(8), rng.choice((0, 1, 2, 3))
             other = frame(kind, flags, stream, rng.randbytes(rng.choice((0, 4, 5, 8, 40))))
-            made = _headers(fields) + body
-            large = _headers([(b"x", b"y" * 30_000)])
+            made = headers_frame(1, fields) + body
+            large = headers_frame(1, [(b"x", b"y" * 30_000)])
             return rng.choice((other + made, made + other, rng.randbytes(300), large + made))
-    return _headers(fields) + body
+    return headers_frame(1, fields) + body
 
 
 def _odd_header(rng: Random) -> Header:

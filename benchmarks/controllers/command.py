@@ -1,7 +1,7 @@
 """Benchmark ``controllers``: random faults of controllers and etcd, while packets are sent and jobs change.
 
     sudo scripts/lab_python.sh -m benchmarks controllers [--faults N] [--seed S] [--switches N] [--members N]
-        [--only FAULT] [--json]
+        [--only FAULT]
 
 The site has three etcd members, and members of a controller that divide Open vSwitch bridges among themselves
 (``site``). A case is one fault, or two that overlap (``judge.Fault``). Before each case the benchmark registers a job.
@@ -48,7 +48,6 @@ from controller.config import EtcdConfig
 from mininet_topos.probe.probing import Pair, Stream
 from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
-from signalbox.commands.output import AsJson
 from signalbox.errors import NotFound, SignalboxError
 from signalbox.jobs.spec import MAX_LEASE_S, Algorithm, JobSpec
 
@@ -307,7 +306,6 @@ def main(
     switches: Annotated[int, typer.Option(min=6, max=250, help="Number of bridges.")] = 24,
     members: Annotated[int, typer.Option(min=2, max=9, help="Number of controllers.")] = 3,
     out: Annotated[Path, typer.Option(help="Directory for the results and logs.")] = Path("out/bench/controllers"),
-    as_json: AsJson = False,
 ) -> None:
     """Let controllers, etcd and Open vSwitch fail at random, and look for lost jobs, packets and second writers."""
     check()
@@ -338,7 +336,6 @@ def main(
     report(
         {"seed": seed, "cases": data},
         out / "controllers.json",
-        as_json,
         {"Controllers": [{name: _short(value) for name, value in row.items()} for row in data]},
         _summary(found, cases, lines, len(here.judge.seen), len(steps)),
     )

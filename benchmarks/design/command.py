@@ -27,7 +27,6 @@ from offline.design.question import Objective
 from offline.design.spines import Leaves, choices, smallest
 from offline.design.time_cost import best_product
 from offline.scenarios.workloads import read_workload, workload_folders
-from signalbox.commands.output import AsJson
 
 LINK_GBPS = 100.0
 TRIED = range(16, 37)
@@ -124,7 +123,6 @@ def main(
         Path | None,
         typer.Option(help="Folder of published workloads; the spines that they need are counted.", exists=True),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Design for LIBRA's workloads, compare random designs with another method's, and count spines."""
     rows = [libra_row(case, objective) for objective in Objective for case in cases(libra)]
@@ -139,4 +137,4 @@ def main(
         "random cases": [found["random"]],
         f"spines, of which {FAILURES} may fail": found["published"],
     }
-    report(found, RESULTS, as_json, tables)
+    report(found, RESULTS, tables)

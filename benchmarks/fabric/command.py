@@ -1,8 +1,8 @@
 """Benchmark ``fabric``: how fast the real controller installs, repairs and restores the rules of Open vSwitch bridges.
 
 All times are taken from outside, from captured OpenFlow messages. ``Figures`` defines each figure, and ``TARGETS`` has
-the limits for 64 leaves and 32 spines. The benchmark prints a table or, with ``--json``, one object. It writes
-``fabric.json`` and the controller's log to a folder. The exit status is 1 when a step failed.
+the limits for 64 leaves and 32 spines. The benchmark prints a table. It writes ``fabric.json`` and the controller's log
+to a folder. The exit status is 1 when a step failed.
 """
 
 import shutil
@@ -24,7 +24,7 @@ from benchmarks.measures import report
 from controller.fabric.topology import Fabric
 from offline.scenarios.fabric_options import LARGEST_SEED, FabricKind, FabricOptions
 from offline.scenarios.scenario import build_fabric
-from signalbox.commands.output import AsJson, waiting
+from signalbox.commands.output import waiting
 
 
 def main(
@@ -55,7 +55,6 @@ def main(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the results and the log.")] = Path(
         "out/bench"
     ),
-    as_json: AsJson = False,
 ) -> None:
     """Run the controller on a fabric of Open vSwitch bridges (root): discovery, install, repair, restart, cost."""
     if kind is FabricKind.LEAF_SPINE and hosts_per_leaf is None:
@@ -67,7 +66,7 @@ def main(
     figures = [{"figure": name, "measured": value, "most": TARGETS.get(name)} for name, value in rows(found)]
     title = ", ".join(f"{name} {value}" for name, value in found.machine.items())
     problems = (f"problem: {problem}" for problem in found.problems)
-    report(found.data(), out / "fabric.json", as_json, {title: figures}, *problems)
+    report(found.data(), out / "fabric.json", {title: figures}, *problems)
     if found.problems:
         raise typer.Exit(1)
 

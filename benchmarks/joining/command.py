@@ -45,7 +45,6 @@ from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import Iteration
 from signalbox import words
 from signalbox.client import Client
-from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 from signalbox.mapping import word_in
 
@@ -220,11 +219,10 @@ def main(
     repeat: Annotated[int, typer.Option(min=1, help="Number of repetitions of a scenario.")] = 1,
     seconds: Annotated[float | None, typer.Option(min=1, help="Length of a scenario in each mode.")] = None,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/joining"),
-    as_json: AsJson = False,
 ) -> None:
     """Run real Gloo or Open MPI jobs on the emulated fabric: flat switch, ECMP, planned."""
     if scenario in SCENARIOS:
-        scenarios.run(scenario, seed or [0], set(mode or Mode), repeat, seconds, out, as_json)
+        scenarios.run(scenario, seed or [0], set(mode or Mode), repeat, seconds, out)
         return
     if scenario != MIXES:
         raise typer.BadParameter(f"there is no scenario {scenario!r}; there are: {', '.join((MIXES, *SCENARIOS))}")
@@ -243,7 +241,7 @@ def main(
         "planned": "Planned: iteration times / (those on the flat switch x slowdown)",
         "totals": "By kind of announcement",
     }
-    report(found, out / "joining.json", as_json, {title: found[name] for name, title in titles.items()})
+    report(found, out / "joining.json", {title: found[name] for name, title in titles.items()})
     if found["wrong"]:
         raise typer.Exit(1)
 

@@ -22,7 +22,6 @@ from benchmarks.judge.instances import MIXED, generate
 from benchmarks.measures import report
 from controller.planning.problem import PlanLimits
 from controller.planning.verify import verify
-from signalbox.commands.output import AsJson
 
 MAX_SUBFLOWS = (1, 2, 3, MIXED)
 CHANGES = 3
@@ -40,7 +39,6 @@ def main(
     out: Annotated[Path, typer.Option(metavar="FILE", help="File of verdicts; new ones are added.")] = Path(
         "out/bench/certificates.jsonl"
     ),
-    as_json: AsJson = False,
 ) -> None:
     """Plan random instances, and check their proofs and those of changed copies."""
     limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0)
@@ -51,7 +49,7 @@ def main(
     wrong = (f"wrong: {len(data['wrong'])}", *data["wrong"][:_MOST_SHOWN])
     said = f"{data['certificates']} certificates, {data['left']} left"
     tables = {"certificates": data["rows"], "changed copies": data["mutants"]}
-    report(data, None, as_json, tables, *wrong, said)
+    report(data, out.with_suffix(".summary.json"), tables, *wrong, said)
 
 
 def judged(seed: int, limits: PlanLimits) -> Record:

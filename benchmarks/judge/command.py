@@ -21,7 +21,6 @@ from benchmarks.judge.instances import KINDS, MIXED, Instance, generate
 from benchmarks.judge.verdicts import SOLVE_S, Judge
 from benchmarks.measures import report
 from controller.planning.problem import PlanLimits
-from signalbox.commands.output import AsJson
 
 Record = dict[str, Any]
 
@@ -80,7 +79,6 @@ def main(
     instance: Annotated[
         int | None, typer.Option("--instance", metavar="SEED", help="Print this instance as JSON, and do nothing else.")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Plan random instances of up to 24 flows, and look for routings that refute what the plans claim."""
     if instance is not None:
@@ -96,7 +94,7 @@ def main(
         *("refuted", "faults", "worse_than_with_fewer_subflows", "not_optimal", "lower_slowdowns_are_possible"),
         "optimal_with_a_weak_bound",
     )
-    show_verdicts(data, "random instances", named, as_json)
+    show_verdicts(data, out.with_suffix(".summary.json"), "random instances", named)
 
 
 def name_of(seed: int) -> str:
@@ -211,8 +209,8 @@ def _named(found: Iterable[Record], what: str) -> list[str]:
     return [f"{_of(record, plan)}: {text}" for record in found for plan in record["plans"] for text in plan[what]]
 
 
-def show_verdicts(data: dict[str, Any], title: str, named: Sequence[str], as_json: bool) -> None:
-    """Print the table of verdicts, and the first entries of each list in ``named``."""
+def show_verdicts(data: dict[str, Any], file: Path, title: str, named: Sequence[str]) -> None:
+    """Print the table of verdicts, and the first entries of each list in ``named``. ``file``: see ``report``."""
     lists = ((f"{what.replace('_', ' ')}: {len(data[what])}", *data[what][:_MOST_SHOWN]) for what in named)
     said = f"{data['judged']} judged, {data['left']} left for another run"
-    report(data, None, as_json, {title: data["rows"]}, *chain.from_iterable(lists), said)
+    report(data, file, {title: data["rows"]}, *chain.from_iterable(lists), said)

@@ -30,7 +30,6 @@ from benchmarks.judge.mixes import CASES, instance_for
 from benchmarks.judge.processor_time import processor_time
 from benchmarks.judge.verdicts import SOLVE_S, Judge
 from controller.planning.problem import PlanLimits
-from signalbox.commands.output import AsJson
 
 _ANNEALED = (1, 2)
 """Numbers of subflows for which the annealer is the other method."""
@@ -61,7 +60,6 @@ def main(
     out: Annotated[Path, typer.Option(metavar="FILE", help="File of verdicts; new ones are added.")] = Path(
         "out/bench/mixes.jsonl"
     ),
-    as_json: AsJson = False,
 ) -> None:
     """Plan jobs with several phases and unequal bytes, whole and split, and compare with independent methods."""
     limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0)
@@ -72,7 +70,7 @@ def main(
     with processor_time() if busy else nullcontext():
         left = records.fill(names, lambda name: judged(name, counts, limits, anneal_s, judges), seconds)
     data = summary([records.known[name] for name in names if name in records.known], left)
-    show_verdicts(data, "mixes by number of subflows", ("wrong", "worse", "not_near"), as_json)
+    show_verdicts(data, out.with_suffix(".summary.json"), "mixes by number of subflows", ("wrong", "worse", "not_near"))
 
 
 def flows_of(name: str) -> int:

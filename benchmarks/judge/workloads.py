@@ -22,7 +22,6 @@ from benchmarks.judge.verdicts import SOLVE_S, Judge
 from benchmarks.measures import chosen
 from benchmarks.plan.workloads import Setting, workloads
 from controller.planning.problem import PlanLimits
-from signalbox.commands.output import AsJson
 
 MAX_SUBFLOWS = (1, 2, 4, 8)
 SEEDS = 10
@@ -64,7 +63,6 @@ def main(
     out: Annotated[Path, typer.Option(metavar="FILE", help="File of verdicts; new ones are added.")] = Path(
         "out/bench/workloads.jsonl"
     ),
-    as_json: AsJson = False,
 ) -> None:
     """Plan the published workloads with failures, in up to 8 subflows, and compare with the fluid optimum."""
     settings = {setting.name: setting for setting in _settings(folder)}
@@ -82,7 +80,7 @@ def main(
     left = records.fill(cases, judged_here, seconds)
     found = [records.known[name] for name in cases if name in records.known]
     data = summary(found, left)
-    show_verdicts(data, "gaps by number of subflows", ("wrong", "worst"), as_json)
+    show_verdicts(data, out.with_suffix(".summary.json"), "gaps by number of subflows", ("wrong", "worst"))
 
 
 def _settings(folder: Path | None) -> tuple[Setting, ...]:

@@ -31,7 +31,6 @@ from controller.fabric.counter_samples import Counted, Floats
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
-from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import JobId, JobSpec
 
 MAX_RULES = 4032
@@ -285,7 +284,6 @@ def main(
     hours: Annotated[float, typer.Option(min=1, help="Virtual hours of right announcements, over all kinds.")] = 3000,
     seed: Annotated[int, typer.Option(help="Index of the first generated job.")] = 0,
     recorded: Annotated[list[Path] | None, typer.Option(help="File of recorded polls of a right announcement.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Judge right and wrong announcements by generated counters, or right ones by recorded ones."""
     if recorded:
@@ -300,7 +298,7 @@ def main(
         found = list(wrong(max(1, round(hours / HOURS_PER_WRONG)), seed))
     data = {"right": [asdict(one) for one in alarms], "wrong": [asdict(one) for one in found]}
     rows = [{**one, "per 1,000 h": of.per_1000_h} for one, of in zip(data["right"], alarms, strict=True)]
-    report(data, RESULTS, as_json, {"right announcements": rows, "wrong announcements": summary(found)})
+    report(data, RESULTS, {"right announcements": rows, "wrong announcements": summary(found)})
     targets = missed(alarms, found)
     for target in targets:
         typer.echo(f"missed: {target}", err=True)

@@ -1,6 +1,6 @@
 """Benchmark ``linearizability``: concurrent calls to several controllers, which must look like calls to a single one.
 
-    .venv/bin/python -m benchmarks linearizability [--histories 20] [--operations 1000] [--seed 1] [--json]
+    .venv/bin/python -m benchmarks linearizability [--histories 20] [--operations 1000] [--seed 1]
 
 Three members share an etcd; one leads, and the others forward calls to it. Five clients register, update, end and read
 eight jobs through all members. Meanwhile the leader or etcd is paused, or the leader is killed.
@@ -33,7 +33,6 @@ from benchmarks.linearizability.checker import (
 )
 from benchmarks.linearizability.recorder import FAULTS, ClientThread, Members, Shared, running
 from benchmarks.measures import report
-from signalbox.commands.output import AsJson
 from tests.support.wire.etcd import EtcdProcess, running_etcd
 
 RESULTS = Path("out/bench/linearizability.json")
@@ -124,7 +123,6 @@ def main(
         int, typer.Option(min=100, help="Number of calls in each history, of all clients together.")
     ] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the first history; each later history uses the next seed.")] = 1,
-    as_json: AsJson = False,
 ) -> None:
     """Call the members of a controller concurrently under faults: every history must be linearizable."""
     rows = []
@@ -135,7 +133,7 @@ def main(
                 rows.append(_checked(folder, etcd, operations, seed + number))
                 typer.echo(f"{number + 1} of {histories}: {rows[-1]}", err=True)
     data = [asdict(row) for row in rows]
-    report(data, RESULTS, as_json, {"histories": data})
+    report(data, RESULTS, {"histories": data})
     refused = sum(bool(row.refused) for row in rows)
     typer.echo(f"{refused} of {histories} histories are not linearizable", err=True)
     raise typer.Exit(refused > 0)

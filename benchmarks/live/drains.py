@@ -1,11 +1,10 @@
 """Benchmark ``drains``: a spine is drained, pulled out and used again while three jobs train, without loss.
 
-    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks drains [--times N] [--out DIR] [--json]
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks drains [--times N] [--out DIR]
 
 The fabric and its three rings are those of the demo. Every second drain has a restart of the controller. All pairs are
 probed every 10 ms; probing every millisecond would take a tenth of a link. From "safe to pull" until the spine is
-deleted, every packet on its cables is examined. The result is a table and ``drains.json``; ``--json`` prints the JSON
-instead.
+deleted, every packet on its cables is examined. The result is a table and ``drains.json``.
 
 The exit status is 1 in these cases:
 
@@ -42,7 +41,6 @@ from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import settled
 from mininet_topos.trainer.log import RankLog, read_rank_logs
 from signalbox.client import Unreachable
-from signalbox.commands.output import AsJson
 from signalbox.mapping import word_in
 
 UNDISTURBED_S = 30.0
@@ -192,7 +190,6 @@ def failed(found: Mapping[str, Any]) -> bool:
 def main(
     times: Annotated[int, typer.Option(min=1, help="Number of drains, each with and without a restart.")] = 2,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/drains"),
-    as_json: AsJson = False,
 ) -> None:
     """Drain a spine under training, pull it, and use it again."""
     with (
@@ -200,7 +197,7 @@ def main(
         scene_of(topo, folder, ELEMENTS, JOBS, WIDE_S, QUIET_S) as scene,
     ):
         found = measured(scene, times, UNDISTURBED_S)
-    report(found, out / "drains.json", as_json, {"Drains": found["drains"], "Events": found["summary"]})
+    report(found, out / "drains.json", {"Drains": found["drains"], "Events": found["summary"]})
     if failed(found):
         raise typer.Exit(1)
 

@@ -1,12 +1,12 @@
 """Benchmark ``failures``: for how long traffic stops when cables, switches, the controller or etcd fail.
 
-    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks failures [--times N] [--out DIR] [--json]
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks failures [--times N] [--out DIR]
 
 Three jobs train on the demo's fabric of Open vSwitch bridges. With ``--members``, several controllers divide the
 switches. Before each failure the benchmark selects two pinned pairs that use the element which will fail, and probes
 them every millisecond. It probes all other pinned pairs every 10 ms, and also pairs of idle hosts, whose flows are
-hashed. The result is a table, and ``failures.json`` with every single event; ``--json`` prints the JSON instead. The
-exit status is 1 when a job had to restart.
+hashed. The result is a table, and ``failures.json`` with every single event. The exit status is 1 when a job had to
+restart.
 """
 
 import shutil
@@ -33,7 +33,6 @@ from mininet_topos.probe.probing import Pair, Probing
 from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, large_socket_buffers, prioritise_probes
 from mininet_topos.trainer.log import read_rank_logs
 from signalbox.client import Client
-from signalbox.commands.output import AsJson
 from signalbox.mapping import word_in
 from tests.support.wire.etcd import EtcdProcess, running_etcd
 
@@ -49,9 +48,9 @@ def demo_fabric(prefix: str, out: Path) -> Iterator[tuple[LeafSpine, Path]]:
         try:
             yield LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix=prefix), Path(name)
         finally:
-            shutil.copy(Path(name) / "controller.log", out)
-            for log in Path(name).glob("member*/controller.log"):
-                shutil.copy(log, out / f"{log.parent.name}.log")
+            for log in Path(name).glob("**/controller.log"):
+                own = log.parent.name if log.parent != Path(name) else "controller"
+                shutil.copy(log, out / f"{own}.log")
 
 
 CLOSE_S, WIDE_S = 0.001, 0.010
@@ -426,7 +425,6 @@ def main(
     ] = 1,
     away_s: Annotated[float, typer.Option(help="Seconds without etcd before a cable is cut.")] = 0.0,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/failures"),
-    as_json: AsJson = False,
 ) -> None:
     """Cause failures under load and measure for how long traffic stops."""
     kinds = chosen("--only", only, ALL_KINDS)
@@ -444,6 +442,6 @@ def main(
             for turn in range(times):
                 run_kind(scene, kind, turn)
         found = finish(scene)
-    report(found, out / "failures.json", as_json, {"Events": found["summary"], "Jobs": [found["jobs"]]})
+    report(found, out / "failures.json", {"Events": found["summary"], "Jobs": [found["jobs"]]})
     if found["jobs"]["restarts"]:
         raise typer.Exit(1)

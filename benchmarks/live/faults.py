@@ -1,11 +1,11 @@
 """Benchmark ``faults``: how soon API, command line, metrics and alerts show a fault, and how soon they stop showing it.
 
-    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks faults [--only FAULT,...] [--out DIR] [--json]
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks faults [--only FAULT,...] [--out DIR]
 
 Three jobs train on the demo's fabric, which has a fifth spine in a second Open vSwitch (``second_vswitchd``). Each
 fault is made and repaired. Meanwhile the benchmark reads the API, ``signalbox status``, the metrics, and the
 notifications of a real Alertmanager. Prometheus scrapes and evaluates every two seconds, with the alerts as shipped.
-The result is a table, and ``faults.json``; ``--json`` prints the JSON instead.
+The result is a table, and ``faults.json``.
 
 The exit status is 1 when a fault was not reported by its name, or was reported too late or too long. It is also 1 when
 an expression of the dashboards, recording rules or alerts never had data, except those in ``EMPTY``.
@@ -35,7 +35,6 @@ from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, LEAVES, RATE_BPS
 from mininet_topos.lab.record import LabError, run, wait_for
 from mininet_topos.lab.running_fabric import explained, fabric_links, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
-from signalbox.commands.output import AsJson
 
 STEP = "1s"
 NO_FAULT = "no such fault was made"
@@ -241,7 +240,6 @@ def _text(seconds: float | None) -> str:
 def main(
     only: Annotated[str, typer.Option(help=f"Faults to make, from {', '.join(FAULTS)}.")] = ",".join(FAULTS),
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/faults"),
-    as_json: AsJson = False,
 ) -> None:
     """Make faults under training, and observe the API, the command line, the metrics and alerts."""
     names = chosen("--only", only, FAULTS)
@@ -262,7 +260,7 @@ def main(
     alerts = [{"fault": row["fault"], **alert} for row in found["faults"] for alert in row["alerts"]]
     said = [f"no data: {name}{f', as expected: {why}' if why else ''}" for name, why in found["empty"].items()]
     said += [f"{name}: {found[name]}" for name in ("other_alerts", "failed_scrapes", "seconds")]
-    report(found, out / "faults.json", as_json, {"Faults": found["faults"], "Alerts": alerts}, *said)
+    report(found, out / "faults.json", {"Faults": found["faults"], "Alerts": alerts}, *said)
     if failed(found):
         raise typer.Exit(1)
 

@@ -3,10 +3,10 @@
 The number of moves per cycle is limited to the default. The goal plan is the plan that the cycles approach. A change
 may take ceil(moves to the goal plan / limit) + 1 cycles. Jobs run on the controller's own loop, with switches in
 memory. They are a mix with experts and pipelines on oversubscribed leaves (2:1), with whole and with split flows.
-Generated jobs, the jobs of a folder, or both are planned as well.
+Generated jobs and those of a folder, if given, are planned as well.
 
-The output is a table, and ``out/bench/goal.json``; ``--json`` prints the JSON instead. The exit status is 1 when a
-cycle made the slowdowns worse, or the bound was not reached within the allowed cycles.
+The output is a table, and ``out/bench/goal.json``. The exit status is 1 when a cycle made the slowdowns worse, or the
+bound was not reached within the allowed cycles.
 """
 
 import math
@@ -27,7 +27,7 @@ from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Tick
 from controller.fabric.messages import LinkSeen, PortChanged, SwitchConnected
 from controller.fabric.parts import Declared
-from controller.fabric.topology import Dpid, Fabric, PortRef
+from controller.fabric.topology import Dpid, Fabric
 from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import RegisterJob, SavedState
 from controller.planning.answers import Answers
@@ -40,56 +40,12 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import generate, jobs_of
 from offline.scenarios.workloads import read_workload
-from signalbox.commands.output import AsJson
 from signalbox.file_forms import job_in
 from signalbox.jobs.spec import MAX_LEASE_S, JobSpec
 
 LINK_BPS = 100e9
-
-
-class Switches:
-    """Switches in memory that carry out every command at once. They also answer requests to plan."""
-
-    def __init__(self, fabric: Fabric) -> None:
-        self.fabric = fabric
-        self.planning = Answers()
-
-    def answers(self, commands: Iterable[Command]) -> Iterator[Message]:
-        for command in commands:
-            match command:
-                case ReadRules(dpid):
-                    yield SwitchRules(dpid, RuleSet(), 0)
-                case InstallStage(change_id, stage):
-                    yield StageDone(change_id, dict.fromkeys(stage.mods, SwitchResult()))
-                case SolvePlan():
-                    repaired, problem = self.planning.repair(command)
-                    if repaired:
-                        yield repaired
-                    limits = replace(command.limits, ecmp_draws=0)
-                    yield self.planning.plan(replace(command, limits=limits), problem)
-
-
-def declared_hosts(fabric: Fabric) -> Declared:
-    """Return the hosts of the fabric, as if an inventory declared them."""
-    hosts = (
-        DeclaredHost(h.ip, f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}", fabric.name(h.at.dpid), _port_name(fabric, h.at))
-        for n, h in enumerate(fabric.hosts.values())
-    )
-    return Declared(tuple(hosts))
-
-
-def connections(fabric: Fabric) -> list[Message]:
-    """Return the messages that connect all switches, and let a probe pass every link."""
-    connected = [SwitchConnected(s.dpid, s.name, tuple(s.ports.values())) for s in fabric.switches.values()]
-    return [*connected, *(LinkSeen(link.src, link.dst) for link in fabric.links.values())]
-
-
-def _port_name(fabric: Fabric, at: PortRef) -> str:
-    return fabric.switches[at.dpid].ports[at.port].name
-
-
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
-RING_SIZE = 8
+JOBS, RING_SIZE, MAX_SUBFLOWS = 5, 8, 2
 STEP_S = 0.5
 START_S = 60.0
 MOST_CYCLES = 40
@@ -132,19 +88,23 @@ class Change:
         return self.slowdowns[-1][0] <= self.bound * (1 + SLOWDOWN_TOLERANCE) and self.cycles <= self.allowed
 
 
-class Network(Switches):
-    """Control loop with switches in memory, which records the plans."""
+class Network:
+    """Control loop with switches in memory, which carry out every command at once. It records the plans."""
 
     def __init__(self, fabric: Fabric, config: Config) -> None:
-        super().__init__(fabric)
+        self.fabric = fabric
         self.planned: list[Planned] = []
         self.running: Sequence[float] = ()
         """Slowdowns under the routes in force, largest first."""
         self.goals: dict[int, GoalPlan] = {}
         self.problem_flows = 0
-        self._loop = ControlLoop(config, SavedState(), declared_hosts(fabric), 0.0)
+        self._planning = Answers()
+        self._loop = ControlLoop(config, SavedState(), _declared(fabric), 0.0)
         self._now = 0.0
-        self.send(*connections(fabric))
+        self.send(
+            *(SwitchConnected(s.dpid, s.name, tuple(s.ports.values())) for s in fabric.switches.values()),
+            *(LinkSeen(link.src, link.dst) for link in fabric.links.values()),
+        )
         self.run(START_S)
 
     def send(self, *messages: Message) -> None:
@@ -152,12 +112,26 @@ class Network(Switches):
         while left:
             commands = list(self._loop.handle(left, self._now))
             self.problem_flows = max([self.problem_flows, *map(_flows, commands)])
-            left = list(self.answers(commands))
+            left = list(self._answers(commands))
             for answer in left:
                 if isinstance(answer, Planned):
                     self.planned.append(answer)
                     self.running = answer.plan.sorted_slowdowns if answer.adopted else self.running
-            self.goals |= self.planning.goals
+            self.goals |= self._planning.goals
+
+    def _answers(self, commands: Iterable[Command]) -> Iterator[Message]:
+        for command in commands:
+            match command:
+                case ReadRules(dpid):
+                    yield SwitchRules(dpid, RuleSet(), 0)
+                case InstallStage(change_id, stage):
+                    yield StageDone(change_id, dict.fromkeys(stage.mods, SwitchResult()))
+                case SolvePlan():
+                    repaired, problem = self._planning.repair(command)
+                    if repaired:
+                        yield repaired
+                    limits = replace(command.limits, ecmp_draws=0)
+                    yield self._planning.plan(replace(command, limits=limits), problem)
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP_S)):
@@ -175,6 +149,17 @@ class Network(Switches):
         if up:
             seen = [link for link in self.fabric.links.values() if spine in (link.src.dpid, link.dst.dpid)]
             self.send(*(LinkSeen(link.src, link.dst) for link in seen))
+
+
+def _declared(fabric: Fabric) -> Declared:
+    """Return the hosts of the fabric, as if an inventory declared them."""
+    return Declared(
+        tuple(
+            DeclaredHost(host.ip, f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}", fabric.name(host.at.dpid), port)
+            for number, host in enumerate(fabric.hosts.values())
+            for port in [fabric.switches[host.at.dpid].ports[host.at.port].name]
+        )
+    )
 
 
 def _flows(command: Command) -> int:
@@ -256,30 +241,19 @@ def main(
     folder: Annotated[
         Path | None, typer.Option("--workloads", metavar="DIR", help="Job files of one published workload.")
     ] = None,
-    generated: Annotated[
-        int, typer.Option(min=0, help="Number of jobs of the generated workload; 0 leaves it out.")
-    ] = 5,
-    placement: Annotated[
-        Placement, typer.Option(help="How generated jobs are placed on hosts.")
-    ] = Placement.WHOLE_LEAF,
-    max_subflows: Annotated[int, typer.Option(min=1, help="Largest number of subflows of a flow.")] = 2,
-    seed: Annotated[int, typer.Option(help="Random seed of the generated workload.")] = 1,
     busy: Annotated[
         bool, typer.Option("--busy", help="Limit the planner's processor time, because other programs use the machine.")
     ] = False,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File for the results.")] = RESULTS,
-    as_json: AsJson = False,
 ) -> None:
     """Let a spine fail and return, and count the planning cycles until the bound is reached."""
     fabric = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
     oversubscribed = leaf_spine(16, 8, 16, LINK_BPS, LINK_BPS)
-    workloads = [("experts and pipelines", oversubscribed, mix(subflows)) for subflows in (1, max_subflows)]
+    workloads = [("experts and pipelines", oversubscribed, mix(subflows)) for subflows in (1, MAX_SUBFLOWS)]
     if folder:
-        jobs = read_workload(folder, fabric, max_subflows)
+        jobs = read_workload(folder, fabric, MAX_SUBFLOWS)
         workloads.append(("published", fabric, list(map(job_spec, jobs))))
-    if generated:
-        made = jobs_of(generate(fabric, generated, RING_SIZE, placement, seed), fabric, max_subflows)
-        workloads.append((f"generated, seed {seed}", fabric, list(map(job_spec, made))))
+    made = jobs_of(generate(fabric, JOBS, RING_SIZE, Placement.WHOLE_LEAF, seed=1), fabric, MAX_SUBFLOWS)
+    workloads.append(("generated", fabric, list(map(job_spec, made))))
     with patch("time.perf_counter", process_time) if busy else nullcontext():
         changes = [change for name, of, jobs in workloads for change in measured(of, name, jobs, Config())]
     data = [
@@ -287,6 +261,6 @@ def main(
         for of in changes
     ]
     worst = [{**row, "slowdowns": [slowdowns[0] for slowdowns in row["slowdowns"]]} for row in data]
-    report(data, out, as_json, {"cycles that a change takes, and worst slowdown after each": worst})
+    report(data, RESULTS, {"cycles that a change takes, and worst slowdown after each": worst})
     if not all(of.never_worse and of.reached for of in changes):
         raise typer.Exit(1)

@@ -1,13 +1,13 @@
 """Benchmark ``moves``: packets lost or duplicated when every pinned flow moves to another path and back, many times.
 
-    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks moves [--times N] [--out DIR] [--json]
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks moves [--times N] [--out DIR]
 
 Hosts in rings on the demo's fabric send numbered UDP packets at half the link rate over their pins. The controller's
 planner has two plans, and always answers with the one that is not in force (``moves_controller``). Afterwards the pins
 are removed and installed again, by changing the mode to ECMP and back.
 
-The result is a table, and ``moves.json``; ``--json`` prints the JSON instead. The exit status is 1 when a packet was
-lost that no queue dropped, or arrived twice.
+The result is a table, and ``moves.json``. The exit status is 1 when a packet was lost that no queue dropped, or arrived
+twice.
 """
 
 import time
@@ -34,7 +34,6 @@ from mininet_topos.probe.probing import Pair, Probing, Stream
 from mininet_topos.probe.queues import Drops, all_drops, drops_since, prioritise_probes
 from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
-from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import Algorithm
 from signalbox.mapping import word_in
 from signalbox.words import Mode
@@ -201,13 +200,12 @@ def main(
     times: Annotated[int, typer.Option(min=1, help="Number of moves, each there and back.")] = 200,
     modes: Annotated[int, typer.Option(min=0, help="Number of changes of the mode, each there and back.")] = 20,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/moves"),
-    as_json: AsJson = False,
 ) -> None:
     """Move every pinned flow under traffic and count the packets that arrive."""
     with demo_fabric("mv", out) as (topo, folder), traffic_of(topo, folder, JOBS) as traffic:
         phases = [moving(traffic, times), *([switching(traffic, modes)] if modes else [])]
         found = build_report(phases, *traffic.probing.finish())
-    report(found, out / "moves.json", as_json, {"Moves": found["phases"]})
+    report(found, out / "moves.json", {"Moves": found["phases"]})
     if any(
         phase["lost"] > phase["drops"]["data"] + phase["drops"]["late"] or phase["duplicated"]
         for phase in found["phases"]

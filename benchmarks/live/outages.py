@@ -1,12 +1,12 @@
 """Benchmark ``outages``: jobs train on while the controller is away, and are removed in time when they end.
 
-    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks outages [--only KIND,...] [--out DIR] [--json]
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks outages [--only KIND,...] [--out DIR]
 
 Three jobs train on the demo's fabric, and join with ``signalbox.join``. The controller is killed, paused, upgraded, or
 cut off from clients or switches; they reach it through relays. Before, between and after the outages the training is
 undisturbed for a while. Other jobs then end in several ways (``outages_report.exits``).
 
-The result is a table, and ``outages.json``; ``--json`` prints the JSON instead. The exit status is 1 in these cases:
+The result is a table, and ``outages.json``. The exit status is 1 in these cases:
 
 - Around an outage, five consecutive iterations took more than 1.05 times as long as five usually take.
 - After an outage a job was registered again, a route moved, a rule changed, or an alarm stayed.
@@ -37,7 +37,6 @@ from mininet_topos.lab.running_fabric import explained, fabric_links, running_fa
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import read_rank_logs
 from signalbox.client import Client
-from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 from signalbox.jobs.subflows import Pair
 
@@ -216,7 +215,6 @@ def main(
     ] = UNDISTURBED_S,
     lease_s: Annotated[float, typer.Option(min=1, help="Lease of the jobs that train through outages.")] = LEASE_S,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/outages"),
-    as_json: AsJson = False,
 ) -> None:
     """Make the controller unreachable while jobs train, and end jobs."""
     kinds = chosen("--only", only, ALL)
@@ -231,6 +229,6 @@ def main(
     result = build(found, ended, logs)
     shown = [{name: row[name] for name in row if name != "took_s"} for row in result["outages"]]
     missed = (f"MISSED {text}" for text in result["missed"])
-    report(result, out / "outages.json", as_json, {"Outages": shown, "Exits": result["exits"]}, *missed)
+    report(result, out / "outages.json", {"Outages": shown, "Exits": result["exits"]}, *missed)
     if result["missed"]:
         raise typer.Exit(1)

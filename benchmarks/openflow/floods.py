@@ -1,6 +1,6 @@
 """Benchmark ``flood-openflow``: service for jobs and a good switch while one peer floods the OpenFlow port.
 
-    .venv/bin/python -m benchmarks flood-openflow [--kind KIND]... [--seconds S] [--json]
+    .venv/bin/python -m benchmarks flood-openflow [--kind KIND]... [--seconds S]
 
 For each kind of flood a new controller runs, in its own process; the attacker is another process. Meanwhile clients
 renew a lease every 20 ms, and register and end a job every 100 ms. The exit status is 1 when a target is missed:
@@ -43,10 +43,10 @@ from controller.tables.rules import Table, cookie
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
-from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import Algorithm, JobSpec
 
 MEBI = 1 << 20
+RESULTS = Path("out/bench/flood_openflow.json")
 RENEW_S, REGISTER_S = 0.02, 0.1
 SETTLE_S = 10.0
 LIMIT_MS, MEMORY, LINES = 100.0, 1.1, 10.0
@@ -432,11 +432,10 @@ def _lines(controller: ControllerProcess) -> int:
 def main(
     kind: Annotated[list[str] | None, typer.Option(help=f"Kind of flood: {', '.join(KINDS)}; all by default.")] = None,
     seconds: Annotated[float, typer.Option(help="Seconds that each flood lasts.")] = 20.0,
-    as_json: AsJson = False,
 ) -> None:
     """Flood the OpenFlow port while jobs and another switch must be served."""
     results = [measure(each, seconds) for each in kind or KINDS]
     data = [asdict(each) for each in results]
     missed = [f"{each.kind} misses: {', '.join(each.missed)}" for each in results if each.missed]
-    report(data, None, as_json, {"Floods": data}, *missed)
+    report(data, RESULTS, {"Floods": data}, *missed)
     raise typer.Exit(bool(missed))

@@ -1,6 +1,6 @@
 """Benchmark ``fuzz-openflow``: broken OpenFlow messages from one switch, while the controller must serve another.
 
-    .venv/bin/python -m benchmarks fuzz-openflow [--count N] [--seed S] [--first I] [--json]
+    .venv/bin/python -m benchmarks fuzz-openflow [--count N] [--seed S] [--first I]
 
 The real controller runs in its own process, on free ports. Message I of seed S is always the same; to repeat it, add
 ``--first I --count 1``. The results are the number of connections that the controller ended, and the times for which
@@ -34,7 +34,6 @@ from benchmarks.openflow_bytes import (
     xid_of,
 )
 from mininet_topos.controller_process import ControllerProcess, Settings
-from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 
 GOOD_DPID = 1
@@ -199,6 +198,7 @@ class HostileSwitch:
             self._take(connection, heard)
 
 
+RESULTS = Path("out/bench/fuzz_openflow.json")
 SETTINGS: Settings = {"counters": {"interval_s": 0.05}}
 MEBI = 1 << 20
 STUCK_S = 5.0
@@ -284,12 +284,11 @@ def main(
     count: Annotated[int, typer.Option(help="Number of messages.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     first: Annotated[int, typer.Option(help="Number of the first message.")] = 0,
-    as_json: AsJson = False,
 ) -> None:
     """Send broken OpenFlow messages to the controller while another switch must be served."""
     result = fuzz(seed, count, first)
     data = asdict(result)
     readers = [{"what": name, **counts} for name, counts in data["readers"].items()]
     figures = figures_of({name: data[name] for name in data if name != "readers"})
-    report(data, None, as_json, {"Messages that reached a reader": readers, "Broken messages": figures})
+    report(data, RESULTS, {"Messages that reached a reader": readers, "Broken messages": figures})
     raise typer.Exit(bool(result.failure))

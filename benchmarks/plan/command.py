@@ -1,9 +1,8 @@
 """Benchmark ``plan``: time and slowdown of plans, against proven bounds and published schemes.
 
 It needs no network and no root. The input is a folder of published workloads, if given, and options that select cases
-(``workloads`` has them). The output is tables or, with ``--json``, all measurements. They are also written to
-``plan.json``, which is replaced as a whole. For each target the output has the number of cases that meet it, and the
-worst one.
+(``workloads`` has them). The output is tables; all measurements are written to ``plan.json``, which is replaced as a
+whole. For each target the output has the number of cases that meet it, and the worst one.
 """
 
 import json
@@ -50,7 +49,6 @@ from benchmarks.plan.workloads import (
 )
 from controller.planning.problem import PlanLimits
 from offline.schemes import SCHEMES
-from signalbox.commands.output import AsJson
 
 
 @dataclass(slots=True)
@@ -319,7 +317,6 @@ def main(
     ] = False,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the results.")] = Path("out/bench"),
-    as_json: AsJson = False,
 ) -> None:
     """Plan every workload under every scheme and failure: slowdowns and what is proven, subflows, times, moves."""
     measured = chosen("--schemes", schemes or ",".join(QUICK_SCHEMES if quick else SCHEMES), SCHEMES)
@@ -336,7 +333,7 @@ def main(
     ]
     with undisturbed():
         _run(steps, results, out / "plan.json")
-    report(results.data(), None, as_json, tables_of(results), f"written: {out / 'plan.json'}")
+    report(results.data(), out / "plan.json", tables_of(results))
 
 
 # ---- the steps

@@ -37,7 +37,6 @@ from mininet_topos.rewiring.model import (
     ways_of,
 )
 from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row, as_modelled
-from signalbox.commands.output import AsJson
 from signalbox.errors import InvalidInput
 from signalbox.words import Mode
 
@@ -188,7 +187,6 @@ def main(
     mbps: Annotated[float, typer.Option(min=0.5, max=100, help="Mbit/s of an interface.")] = MBPS,
     divisor: Annotated[float, typer.Option(min=1, help="Divisor of the jobs' bytes.")] = DIVISOR,
     only: Annotated[list[str] | None, typer.Option("--job", help="Job to measure.", show_default="all")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Emulate optical switches that are wired for jobs, and compare with other wirings and with packet switches."""
     size = Size(SERVERS, INTERFACES, mbps)
@@ -214,7 +212,7 @@ def main(
     tables = {each["job"] + " (refused)" * each["refused"]: each["rows"] for each in found["jobs"]}
     changes_found = [found["circuit_changes"], *([found["change"]] if changed else [])]
     tables |= {"changes of circuits": changes_found, "cuts": found["cuts"], "targets": found["targets"]}
-    report(found, RESULTS, as_json, tables, *missed(judged) or ["all targets are met"])
+    report(found, RESULTS, tables, *missed(judged) or ["all targets are met"])
     if missed(judged):
         raise typer.Exit(1)
 

@@ -1,15 +1,11 @@
 """Benchmark ``scale``: times and cost of several controllers that divide a large fabric of fake switches.
 
-    .venv/bin/python -m benchmarks scale [--leaves L --spines S --hosts-per-leaf H --jobs J --members M] [--json]
+    .venv/bin/python -m benchmarks scale [--leaves L --spines S --hosts-per-leaf H --jobs J --members M]
 
 Everything runs on this machine, with the state in etcd and without TLS. The steps are
 
-1. All switches connect to all members.
-2. Nothing happens.
-3. All jobs register, each at one of the members.
-4. Nothing happens.
-5. Cables are cut, one after the other.
-6. With ``--take-over``, the leader is killed.
+1. All switches connect to all members. 2. Nothing happens. 3. All jobs register, each at one of the members. 4. Nothing
+happens. 5. Cables are cut, one after the other. 6. With ``--take-over``, the leader is killed.
 
 A row has the times of a step in seconds, and the number of confirmed changes by kind. Another table has the CPU time
 and memory of each process in each step.
@@ -37,11 +33,12 @@ from mininet_topos.lab.record import wait_for
 from mininet_topos.trainer.training import announcement
 from offline.scenarios.fabrics import leaf_spine
 from signalbox.client import Client
-from signalbox.commands.output import AsJson, waiting
+from signalbox.commands.output import waiting
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import MAX_LEASE_S, Algorithm, JobSpec
 from tests.support.wire.etcd import running_etcd
 
+RESULTS = Path("out/bench/scale.json")
 LINK_BPS = 100e9
 RING = 16
 """Number of hosts of a job, at most."""
@@ -275,8 +272,7 @@ def main(
     cuts: Annotated[int, typer.Option(min=1, help="Number of cables to cut, one after the other.")] = 10,
     take_over: Annotated[bool, typer.Option("--take-over", help="Kill the leader at the end.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed of jobs and cuts.")] = 1,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File for the figures, in JSON.")] = None,
-    as_json: AsJson = False,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File for the figures, in JSON.")] = RESULTS,
 ) -> None:
     """Divide a large fabric of fake switches among several controllers: discovery, pins, repair, cost."""
     blueprint = Blueprint(leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS), "")
@@ -287,4 +283,4 @@ def main(
     ):
         measure(run, ring_jobs(blueprint, jobs, seed), idle_s, cuts, seed, take_over)
     tables: Mapping[str, Sequence[Row]] = {"steps": run.steps, "processes": run.processes}
-    report(tables, out, as_json, tables)
+    report(tables, out, tables)

@@ -29,7 +29,6 @@ from controller.config import ApiConfig
 from controller.fabric.topology import Fabric
 from controller.status import LinkStatus, Status, StatusBoard
 from offline.scenarios.fabrics import fat_tree, leaf_spine
-from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 
 RESULTS = Path("out/bench/web.json")
@@ -124,12 +123,10 @@ def main(
     ] = None,
     viewers: Annotated[int, typer.Option(min=1, help="Number of windows that show the page.")] = 5,
     seconds: Annotated[float, typer.Option(min=1, help="Seconds to measure.")] = 60.0,
-    as_json: AsJson = False,
 ) -> None:
     """Measure the server of the live page while several browsers look at it."""
     if absent := missing():
         raise SignalboxError(absent)
-    if not as_json:
-        Console(stderr=True).print(f"{viewers} viewers for {seconds:.0f} s on {os.cpu_count()} processors")
+    Console(stderr=True).print(f"{viewers} viewers for {seconds:.0f} s on {os.cpu_count()} processors")
     of_fabrics = [measured(name, viewers, seconds) for name in fabric or FABRICS]
-    report({"fabrics": of_fabrics}, RESULTS, as_json, {"signalbox web": of_fabrics})
+    report({"fabrics": of_fabrics}, RESULTS, {"signalbox web": of_fabrics})

@@ -9,7 +9,6 @@ from rich.progress import track
 
 from benchmarks.measures import report
 from benchmarks.wiring import paper, sizes
-from signalbox.commands.output import AsJson
 
 RESULTS = Path("out/bench/wiring.json")
 INTERFACES = (4, 8)
@@ -22,7 +21,6 @@ def main(
     only_sizes: Annotated[
         bool, typer.Option("--only-sizes", help="Leave out the settings of the publication.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Find wirings of many sizes, and compare wirings with switches as the publication of TopoOpt does."""
     all_sizes = [(servers, interfaces) for servers in sizes.SERVERS for interfaces in sizes.INTERFACES]
@@ -40,4 +38,4 @@ def main(
         "dedicated": f"one job on {paper.SERVERS} servers",
         "shared": f"{paper.SHARED_JOBS} jobs on {paper.SHARED_SERVERS} servers",
     }
-    report(found, RESULTS, as_json, {title: found[name] for name, title in titles.items()})
+    report(found, RESULTS, {title: found[name] for name, title in titles.items()})

@@ -54,11 +54,9 @@ def command_of(pid: str) -> bytes:
 @pytest.mark.parametrize(("leaves", "spines", "cuts"), [(2, 2, 1), pytest.param(16, 8, 5, marks=pytest.mark.long)])
 def test_the_paper_in_small(tmp_path: Path, leaves: int, spines: int, cuts: int) -> None:
     size = ("--leaves", str(leaves), "--spines", str(spines), "--cuts", str(cuts))
-    argv = [*BENCHMARK, *size, *LITTLE, "--out", str(tmp_path), "--json"]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True)
-    found = json.loads(done.stdout)
+    done = subprocess.run([*BENCHMARK, *size, *LITTLE, "--out", str(tmp_path)])
+    found = json.loads((tmp_path / "fabric.json").read_text())
     assert (done.returncode, found["problems"]) == (0, [])
-    assert found == json.loads((tmp_path / "fabric.json").read_text())
     assert (tmp_path / "fabric.log").stat().st_size
     links = 2 * leaves * spines
     assert (found["switches"], found["links_expected"], found["links_found"]) == (leaves + spines, links, links)

@@ -16,7 +16,7 @@ def test_a_job_trains_while_members_are_upgraded(lab_prefix: str, tmp_path: Path
     size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)
     with upgrade_of(size, tmp_path, 2, ELEMENTS, jobs=1, close_s=0.01, quiet_s=0.5) as here:
         run_upgrade(here, tmp_path)
-        found = finish(here, tmp_path)
+        found = finish(here)
     assert found["broken"] == []
     assert [(event["element"], event["what"]) for event in found["events"]] == [
         (name, what) for name in ("two", "one") for what in ("drained", "replaced", "used again")

@@ -47,7 +47,6 @@ def run(
     repeat: int,
     seconds: float | None,
     out: Path,
-    as_json: bool,
 ) -> None:
     """Make the requested runs that have no rows yet, and judge all requested runs.
 
@@ -72,7 +71,7 @@ def run(
         "targets": [target_line(target) for target in found.targets],
         "wrong": wrong,
     }
-    report(result, out / f"{name}.json", as_json, {**found.tables, "Targets": result["targets"]})
+    report(result, out / f"{name}.json", {**found.tables, "Targets": result["targets"]})
     if wrong or not all(target.met for target in found.targets):
         raise typer.Exit(1)
 

@@ -236,7 +236,7 @@ def test_runs_that_are_there_are_not_made_again_and_a_missed_target_is_a_failure
         return [Row(**{**asdict(written), "repeat": of.repeat, "seconds": of.seconds})]
 
     monkeypatch.setattr(command, "rows_of", rows_of)
-    given: dict[str, Any] = {"seeds": [0], "modes": set(Mode), "seconds": 60.0, "out": tmp_path, "as_json": True}
+    given: dict[str, Any] = {"seeds": [0], "modes": set(Mode), "seconds": 60.0, "out": tmp_path}
     command.run("churn", repeat=1, **given)
     assert [of.mode for of in made] == [*Mode]
     command.run("churn", repeat=1, **given)

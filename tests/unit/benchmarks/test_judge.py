@@ -260,13 +260,14 @@ def test_the_exact_side_does_not_import_the_controller() -> None:
 
 def test_a_run_goes_on_where_the_one_before_it_ended(benchmark: Command, tmp_path: Path) -> None:
     file = tmp_path / "out" / "judge.jsonl"
-    assert benchmark("judge", "--first", 6, "--instances", 1, "--out", file, "--json").json["left"] == 0
+    assert "1 judged, 0 left" in benchmark("judge", "--first", 6, "--instances", 1, "--out", file).out
     with file.open("a") as after:
         after.write('{"name": "torn off')
-    run = benchmark("judge", "--first", 6, "--instances", 2, "--out", file, "--json")
-    assert (run.status, run.json["judged"], run.json["left"], run.json["refuted"]) == (0, 2, 0, [])
+    run = benchmark("judge", "--first", 6, "--instances", 2, "--out", file)
+    found = json.loads((tmp_path / "out" / "judge.summary.json").read_text())
+    assert (run.status, found["judged"], found["left"], found["refuted"]) == (0, 2, 0, [])
+    assert "2 judged, 0 left" in run.out
     assert [json.loads(line)["name"] for line in file.read_text().splitlines()] == ["leaf-spine 6", "three tiers 7"]
-    assert "2 judged, 0 left" in benchmark("judge", "--first", 6, "--instances", 2, "--out", file).out
 
 
 def test_an_instance_is_printed_as_data(benchmark: Command) -> None:
@@ -319,8 +320,8 @@ def test_failures_take_what_they_say_and_are_the_same_again(setting: Setting) ->
 def test_the_command_for_workloads(benchmark: Command, published: Path, tmp_path: Path) -> None:
     out = tmp_path / "workloads.jsonl"
     options = ("--workloads", published, "--only", "1 spines, seed 0, plain", "--out", out)
-    run = benchmark("workloads", *options, "--json")
-    assert run.status == 0
-    assert [run.json[name] for name in ("judged", "left", "wrong", "worst")] == [1, 0, [], []]
-    assert "1 judged, 0 left" in benchmark("workloads", *options).out
+    run = benchmark("workloads", *options)
+    found = json.loads((tmp_path / "workloads.summary.json").read_text())
+    assert (run.status, *(found[name] for name in ("judged", "left", "wrong", "worst"))) == (0, 1, 0, [], [])
+    assert "1 judged, 0 left" in run.out
     assert benchmark("workloads", "--variants", "other").status == 2

@@ -23,7 +23,7 @@ LITTLE = ("--no-generated", "--no-irregular", "--no-changes", "--failures", "non
 def test_all_that_is_measured_is_in_a_file_and_in_tables(benchmark: Command, published: Path, tmp_path: Path) -> None:
     run = benchmark("plan", "--workloads", published, *LITTLE, "--schemes", "planned,greedy", "--out", tmp_path / "out")
     found = json.loads((tmp_path / "out" / "plan.json").read_text())
-    assert all(text in run.out for text in ("planned, split", "published", "1-spine", "max(1, D/S)", "written: "))
+    assert all(text in run.out for text in ("planned, split", "published", "1-spine", "max(1, D/S)", "written to "))
     assert (run.status, found["finished"]) == (0, True)
     rows = {(row["workload"], row["failure"], row["scheme"], row["max_subflows"]) for row in found["plans"]}
     assert rows == {

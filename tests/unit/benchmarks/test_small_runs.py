@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks import scrapes, simulation
-from benchmarks.api_load.controller import Switches
+from benchmarks.api_load.switches import Switches
 from benchmarks.fabric.blueprint import job_spec
 from benchmarks.live import goal_plan
 from benchmarks.simulation import by_workload, summary
 from controller.config import Config, PlanningConfig
-from controller.serving import alone
+from controller.southbound.run_hub import run_hub
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import generate, jobs_of
@@ -78,8 +78,8 @@ def test_a_change_that_moves_nothing_is_reached_at_once() -> None:
 
 
 def test_the_switches_of_the_benchmark_are_called_as_run_hub_is() -> None:
-    replaced = inspect.signature(alone.run_hub).parameters.values()
+    replaced = inspect.signature(run_hub).parameters.values()
     replacement = [*inspect.signature(Switches.__call__).parameters.values()][1:]
-    assert [(one.name, one.kind, one.default) for one in replacement] == [
-        (one.name, one.kind, one.default) for one in replaced
+    assert [(one.name, one.kind, one.default is one.empty) for one in replacement] == [
+        (one.name, one.kind, one.default is one.empty) for one in replaced
     ]

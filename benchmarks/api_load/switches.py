@@ -1,22 +1,23 @@
-"""Southbound with switches in memory, for controllers that divide the switches (``api-load --members``).
+"""Southbound with switches in memory, which execute each command at once.
 
-Each member has the whole fabric in memory, and announces only the switches that are assigned to it. A switch that moves
-to another member has no rules there. The division of the switches must therefore not change once there are jobs.
+Each controller has the whole fabric in memory, and announces only the switches of which it is the holder. A switch that
+moves to another member has no rules there. The division of the switches must therefore not change once there are jobs.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.api_load.controller import fabric_of
+from benchmarks.api_load.setting import fabric_of
 from controller.config import Config
 from controller.fabric.messages import LinkSeen, ProbeAnew, SwitchConnected, SwitchesInReach, SwitchLeft
 from controller.fabric.topology import Dpid, Fabric
 from controller.link.messages import Welcome
-from controller.serving import southbound_process
+from controller.serving import alone, southbound_process
 from controller.southbound.holding import Holding
 from controller.southbound.limits import Put
 from controller.southbound.outbox import Outbox
@@ -27,26 +28,29 @@ from controller.tls import TlsContext
 LOOK_S = 0.05
 
 
-def replace_switches(size: str) -> None:
-    """Give this member's southbound process the switches of a fabric in memory. ``size``: see ``fabric_of``."""
+def replace_southbound(size: str) -> None:
+    """Give this controller, or its southbound's process if it is a member, the switches of a fabric in memory.
+
+    ``size``: see ``fabric_of``."""
+    vars(alone)["run_hub"] = Switches(fabric_of(size))
     vars(southbound_process)["run"] = partial(_run, size)
 
 
 def _run(size: str, connection: Connection, config: Config, logging: Callable[[], object]) -> None:
     from controller.southbound import own_process
 
-    vars(own_process)["run_hub"] = HeldSwitches(fabric_of(size))
+    vars(own_process)["run_hub"] = Switches(fabric_of(size))
     own_process.run(connection, config, logging)
 
 
-class HeldSwitches:
-    """Replacement of ``run_hub``: the switches that are assigned to this member, which execute each command at once."""
+class Switches:
+    """Replacement of ``run_hub``: the switches of which this process is the holder."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
         self._rules = dict.fromkeys(fabric.switches, RuleSet())
         self._held: dict[Dpid, int] = {}
-        """Generation id of each switch that is assigned to this member."""
+        """Generation id of each switch that this process holds."""
 
     def __call__(
         self,
@@ -59,7 +63,9 @@ class HeldSwitches:
         known: Collection[Dpid] = (),  # noqa: ARG002
     ) -> None:
         from controller.southbound.framework import spawn, wait_readable
+        from controller.southbound.run_hub import SWITCH_INTERVAL_S
 
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._put, self._holding = put, holding
         spawn(outbox, self._follow)
         on_ready()
@@ -67,7 +73,7 @@ class HeldSwitches:
             self._carry_out(command)
 
     def _follow(self) -> None:
-        """Announce the switches that are newly assigned to this member, and report those that no longer are."""
+        """Announce the switches of which this process has become the holder, and report those that it has lost."""
         from controller.southbound.framework import pause
 
         while True:
