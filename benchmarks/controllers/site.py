@@ -53,8 +53,8 @@ RESTART_S = 1.0
 """Seconds after which an ended controller is started again, as deploy/systemd does."""
 SETTLE_S = 180.0
 HOUR_S, DAY_S = 3600, 86_400
-READ_S = 0.5
-"""Seconds to wait for changes of the assignments. Etcd sends all earlier changes within this time."""
+READ_S = 10.0
+"""Seconds to wait for changes of the assignments that etcd already has."""
 PREFIX = b"/signalbox/"
 
 SWITCHES = "10.90.0.1"
@@ -270,10 +270,15 @@ class Site:
 
     def _read_assignments(self) -> None:
         with suppress(EtcdError):  # the next call reads them
-            for events, revision in self.store.changes(PREFIX + b"assign/", self._read_revision, READ_S):
+            newest = max((kv.mod_revision for kv in self.store.keys(PREFIX + b"assign/")[0]), default=0)
+            if newest <= self._read_revision:
+                return
+            for events, _ in self.store.changes(PREFIX + b"assign/", self._read_revision, READ_S):
                 for kv in (event.kv for event in events if event.kv.value):
                     self.assigned.append(_assigned(kv.key, kv.value, kv.mod_revision))
-                self._read_revision = revision
+                self._read_revision = events[-1].kv.mod_revision
+                if self._read_revision >= newest:
+                    return
 
     def rules(self) -> set[str]:
         """Return all rules as texts that begin with the switch and have no counters."""
