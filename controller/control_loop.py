@@ -135,7 +135,8 @@ class ControlLoop:
         for message in messages:
             effects |= self._intake.handle(message, now)
         effects |= self._intake.pass_time(now)
-        self._pending |= Effects(effects.due)
+        if effects.due:
+            self._pending |= Effects(effects.due)
         return effects.commands
 
     def _begin_arranged(self, now: float) -> None:
@@ -145,13 +146,14 @@ class ControlLoop:
         without the job's new circuits, and would leave the job on detours."""
         s = self.state
         made = {} if Work.RULES in self._pending.due else self.extension.begin(now)
+        if not made:
+            return
         for job_id, routes in made.items() if s.mode is Mode.PLANNED else ():
             if routes is not None:
                 s.routes.begin(self.derived.jobs()[job_id], routes)
         if None in made.values():
             s.cycle.supersede()
-        if made:
-            self._pending |= at_once(Work.RULES) | at_once(Work.PLAN)
+        self._pending |= at_once(Work.RULES) | at_once(Work.PLAN)
 
     def _answer_losses(self, now: float) -> list[Command]:
         """Remove next hops over lost links.

@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, M
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain, compress
-from operator import is_not
+from operator import is_, is_not
 from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, cast, overload
 
 Key = TypeVar("Key", bound=Hashable)
@@ -295,9 +295,10 @@ class Memo(Generic[*Inputs, Value]):
         self._last: tuple[tuple[*Inputs], Value] | None = None
 
     def __call__(self, *inputs: *Inputs) -> Value:
-        if self._last is None or not all(map(same, self._last[0], inputs)):
-            self._last = inputs, self._function(*inputs)
-        return self._last[1]
+        last = self._last
+        if last is None or not (all(map(is_, last[0], inputs)) or all(map(same, last[0], inputs))):
+            self._last = last = inputs, self._function(*inputs)
+        return last[1]
 
 
 class Row(Generic[*Inputs, Value]):

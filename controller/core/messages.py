@@ -13,8 +13,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from enum import Enum, auto
+from dataclasses import dataclass, field
+from enum import IntEnum, auto
 from types import MappingProxyType
 from typing import Any
 
@@ -99,7 +99,7 @@ MAX_DEBOUNCES = 10
 """Longest delay of work that is requested again and again, as a multiple of ``quiet_s`` (``when_quiet``)."""
 
 
-class Work(Enum):
+class Work(IntEnum):
     """Kinds of work that messages make due."""
 
     RULES = auto()
@@ -138,7 +138,7 @@ class Effects:
 
     def __or__(self, other: Effects) -> Effects:
         if not other.due:
-            return replace(self, commands=self.commands + other.commands) if other.commands else self
+            return Effects(self.due, self.commands + other.commands) if other.commands else self
         both = {work: self.due[work] | due if work in self.due else due for work, due in other.due.items()}
         return Effects({**self.due, **both}, self.commands + other.commands)
 
@@ -148,7 +148,7 @@ class Effects:
 
     def without(self, work: Work) -> Effects:
         """Return the effects without this kind of work."""
-        return replace(self, due={kind: due for kind, due in self.due.items() if kind is not work})
+        return Effects({kind: due for kind, due in self.due.items() if kind is not work}, self.commands)
 
 
 NO_EFFECTS = Effects()

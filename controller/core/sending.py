@@ -100,6 +100,7 @@ NEXT: Mapping[tuple[Phase, Input], Phase] = {
     (_R, Input.TIME_OVER): _S,
 }
 """Next phase, by present phase and event. A missing pair is a bug of the caller."""
+_URGENT = (_N, _R)
 
 
 class IllegalTransition(RuntimeError):
@@ -120,7 +121,7 @@ class Phases:
     @property
     def urgent(self) -> bool:
         """Whether the controller is reacting to lost links, so that all other work waits."""
-        return self.phase in (Phase.REMOVING_NEXT_HOPS, Phase.REPAIRING)
+        return self.phase in _URGENT
 
     @property
     def awaits_confirmation(self) -> bool:
@@ -249,6 +250,8 @@ class Departures:
 
         A switch is used for ``GRACE_S`` after it has disconnected, or for ``TOGETHER_S`` if several with links have
         disconnected, since more may follow. If a switch is dead, its neighbours report lost links earlier than that."""
+        if not self._waiting:
+            return []
         recent = sum(at > now - TOGETHER_S for at in self._left_at.values())
         wait_s = GRACE_S if recent < MANY_AT_LEAST else TOGETHER_S
         due = [dpid for dpid, at in self._waiting.items() if at <= now - wait_s]
