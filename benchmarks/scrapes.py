@@ -85,7 +85,6 @@ def _job(fabric: Fabric, job_id: JobId, pair: tuple[str, str]) -> JobStatus:
         vitals=Vitals(60.0, Reported(1234, 2.6, (2.4, 2.6))),
         slowdown=1.25,
         ideal_communication_s=2.0,
-        efficiency_allowed=0.8,
         prediction_withheld="",
         routes={FlowId(*pair): whole(path), FlowId(*pair[::-1]): whole(path)},
         routes_generation=1,

@@ -410,7 +410,7 @@ class PlanningConfig(TomlTable):
     mode: Mode = Mode.PLANNED
     """ecmp, planned, or shadow (plans without pins). A mode set by ``signalbox mode`` takes precedence."""
     objective: Objective = Objective.ITERATION
-    """Time that plans shorten for jobs with several phases: the iteration, or the worst phase."""
+    """Slowdown of a job with several phases: that of its iteration, or of its slowest phase."""
     time_limit_s: Annotated[Seconds, Reloaded.ANY] = 2.0
     """Time limit in seconds for planning once; the best plan found by then is used."""
     interval_s: Annotated[Seconds, Reloaded.ANY] = 10.0

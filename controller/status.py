@@ -58,7 +58,7 @@ class JobStatus:
     ideal_communication_s: float
     """Ideal time of one iteration in seconds, on an idle fabric; 0 while unknown."""
     prediction_withheld: str
-    """Reason why ``efficiency_predicted`` is None even if ``efficiency_allowed`` is known; empty without a reason."""
+    """Reason why ``efficiency_predicted`` is None even if ``slowdown`` is known; empty without a reason."""
     routes: Mapping[FlowId, Route | None]
     """Confirmed route of every virtual link; None under ECMP."""
     routes_generation: int
@@ -67,8 +67,6 @@ class JobStatus:
     """Ports by which switches distinguish the subflows of a flow."""
     slowdown: float = 0.0
     """Slowdown of the job under the running routes; 0 while unknown."""
-    efficiency_allowed: float = 0.0
-    """Ideal time divided by the communication time that the running routes allow."""
     routes_known: bool = True
     """Whether ``routes`` are certain: False until switches first confirm routes of the job to this controller.
 
@@ -132,14 +130,14 @@ class JobStatus:
 
     @property
     def efficiency_predicted(self) -> float | None:
-        """Predicted efficiency of the job under the running routes.
+        """Predicted efficiency of the job under the running routes: 1 / slowdown.
 
         The efficiency is 0 while the job waits for hosts or a flow has no path. It is None in three cases: the slowdown
         is unknown, ``is_undiscovered`` is True, or ``prediction_withheld`` has a reason."""
         if self.missing_hosts or self.flows_without_path:
             return 0.0
         withheld = self.is_undiscovered or self.prediction_withheld
-        return self.efficiency_allowed if self.slowdown and not withheld else None
+        return 1 / self.slowdown if self.slowdown and not withheld else None
 
     @property
     def efficiency_measured(self) -> float:

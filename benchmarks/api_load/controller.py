@@ -34,7 +34,7 @@ from controller.config import load
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message
 from controller.planning import answers
-from controller.planning.efficiency import slowdowns_and_own
+from controller.planning.efficiency import all_slowdowns
 from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
 from controller.planning.process import OnCrash, PlanningProcess, Put
@@ -135,7 +135,7 @@ def round_robin_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
             routes[flow.id] = flow.current
         elif paths := problem.candidates(flow):
             routes[flow.id] = whole(paths[next(turns) % len(paths)])
-    slowdowns, own = slowdowns_and_own(problem, routes)
+    slowdowns, own, _peak = all_slowdowns(problem, routes)
     return Plan(
         generation=problem.generation,
         routes=routes,

@@ -17,7 +17,7 @@ class Mode(StrEnum):
 
 
 class Objective(StrEnum):
-    """Objective of plans for jobs with several phases: the times of iterations, or the slowdowns of worst phases."""
+    """Slowdown of jobs with several phases: that of the iteration, or of the slowest phase."""
 
     ITERATION = "iteration"
     PHASE = "phase"

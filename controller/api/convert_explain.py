@@ -125,11 +125,8 @@ def _whether(found: JobAnalysis) -> str:
     what = _nic_cause(found) if found.verdict is Verdict.NIC else f"The network slows {job}"
     mean = ", on average over hash draws" if found.flows_hashed else ""
     efficiency = "" if found.efficiency_predicted is None else f" (efficiency {found.efficiency_predicted:.1%})"
-    phases = ""
-    if found.iteration_slowdown:
-        slowdown, phases = found.iteration_slowdown, f", and its slowest phase up to {slowdown:.2f} times"
     longer = f"its communication takes up to {slowdown:.2f} times as long as on an idle fabric{mean}{efficiency}"
-    return f"{what}: {longer}{phases}."
+    return f"{what}: {longer}."
 
 
 def _nic_cause(found: JobAnalysis) -> str:

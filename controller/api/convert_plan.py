@@ -94,7 +94,6 @@ def _plan_without_routes(plan: Plan, status: Status, installed: bool) -> pb.Plan
                 job_id=job_id,
                 slowdown=slowdown,
                 own_slowdown=plan.own_slowdown[job_id],
-                iteration_slowdown=plan.iteration_slowdown.get(job_id),
                 demand_source=_demand_source(status.plan_demand_source.get(job_id) if newest else None),
             )
             for job_id, slowdown in sorted(plan.job_slowdown.items())

@@ -76,8 +76,8 @@ def raised_alarms(s: State, fabric: Fabric, without_path: Mapping[JobId, int], n
     ``fabric``: the topology with a unique name for each switch. ``without_path``: number of flows, by job, whose hosts
     the fabric does not connect."""
     plan = s.cycle.plan
-    if s.plan_installed and plan and plan.ecmp and plan.max_objective > plan.ecmp.mean * (1 + SLOWDOWN_TOLERANCE):
-        yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"slowdown": plan.max_objective, "ecmp": plan.ecmp.mean})
+    if s.plan_installed and plan and plan.ecmp and plan.max_slowdown > plan.ecmp.mean * (1 + SLOWDOWN_TOLERANCE):
+        yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"slowdown": plan.max_slowdown, "ecmp": plan.ecmp.mean})
     if without_path:
         yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": (), "of_jobs": dict(without_path)})
     elif plan and plan.unrouted:

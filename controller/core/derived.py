@@ -357,8 +357,7 @@ def _without(of_job: Mapping[JobId, Value], jobs: frozenset[JobId]) -> Mapping[J
 
 
 def _in_force(slowdowns: Slowdowns, others: frozenset[JobId]) -> Slowdowns:
-    of_job, of_phase = _without(slowdowns.of_job, others), _without(slowdowns.of_phase, others)
-    return replace(slowdowns, of_job=of_job, of_phase=of_phase)
+    return replace(slowdowns, of_job=_without(slowdowns.of_job, others))
 
 
 def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:

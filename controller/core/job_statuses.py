@@ -10,7 +10,7 @@ from controller.fabric.topology import Host
 from controller.jobs.job import Job
 from controller.planning.plan import Slowdowns
 from controller.planning.problem import FlowId, Route, route_of
-from controller.planning.snapshot import ideal_time_s
+from controller.planning.snapshot import ideal_communication_s
 from controller.shared_map import ChangedKeys, SharedMap, differing, updated
 from controller.status import JobState, JobStatus
 from controller.tables.running_routes import NO_ROUTES
@@ -24,9 +24,6 @@ from signalbox.jobs.formulas import (
 )
 from signalbox.jobs.spec import JobId, Library, Striping
 
-NO_PHASES: Mapping[int, float] = {}
-NOTHING_KEPT = (NO_PHASES, 0)
-
 
 class JobStatuses:
     """Derivation of the status of every job.
@@ -38,8 +35,8 @@ class JobStatuses:
         self._changed = ChangedKeys[JobId]()
         self._other_slowdowns = ChangedKeys[JobId]()
         self._hosts: Mapping[str, Host] = {}
-        self._kept: dict[JobId, tuple[Mapping[int, float], int]] = {}
-        """Ideal time of each phase in seconds, and number of changes of the pairs of hosts, by job."""
+        self._changes: dict[JobId, int] = {}
+        """Number of changes of the pairs of hosts, by job."""
         self._statuses: Mapping[JobId, JobStatus] = SharedMap()
 
     def __call__(
@@ -68,10 +65,8 @@ class JobStatuses:
         for job_id in {*changed, *referring}:
             job, known = jobs[job_id], self._statuses.get(job_id)
             routes = _routes(job, confirmed.get(job_id, NO_ROUTES))
-            _, changes = self._kept.get(job_id, NOTHING_KEPT)
-            changes += known is not None and known.routes.keys() != routes.keys()
-            times_s = {} if job_id in missing else _ideal_times_s(job, hosts)
-            self._kept[job_id] = times_s, changes
+            changes = self._changes.get(job_id, 0) + (known is not None and known.routes.keys() != routes.keys())
+            self._changes[job_id] = changes
             split = any(route is not None and len(route) > 1 for route in routes.values())
             pending = job_id in missing or job_id in waiting
             statuses[job_id] = JobStatus(
@@ -79,7 +74,7 @@ class JobStatuses:
                 state="pending" if pending else _routed_state(hosts, routes),
                 missing_hosts=missing.get(job_id, ()),
                 vitals=job.vitals,
-                ideal_communication_s=sum(times_s.values()) if job.per_iteration else 0.0,
+                ideal_communication_s=_ideal_s(job, hosts) if job.per_iteration and job_id not in missing else 0.0,
                 prediction_withheld=prediction_withheld(job, split, job_id in slowdowns.outweighed),
                 routes=routes,
                 routes_generation=generation.get(job_id, 0) + changes,
@@ -88,19 +83,17 @@ class JobStatuses:
                 waiting=waiting.get(job_id, ""),
                 planned=job.sending,
             )
-        others = self._other_slowdowns(jobs, without_path, undiscovered, slowdowns.of_job, slowdowns.of_phase).changed
+        others = self._other_slowdowns(jobs, without_path, undiscovered, slowdowns.of_job).changed
         for job_id in {*statuses, *others}:
             status = statuses.get(job_id) or self._statuses[job_id]
-            slowdown, of_phase = slowdowns.of_job.get(job_id, 0.0), slowdowns.of_phase.get(job_id, NO_PHASES)
             statuses[job_id] = replace(
                 status,
-                slowdown=0.0 if status.state == "pending" else slowdown,
-                efficiency_allowed=_efficiency(self._kept[job_id][0], slowdown, of_phase),
+                slowdown=0.0 if status.state == "pending" else slowdowns.of_job.get(job_id, 0.0),
                 flows_without_path=without_path.get(job_id, 0),
                 is_undiscovered=job_id in undiscovered,
             )
         for job_id in gone:
-            self._kept.pop(job_id, None)
+            self._changes.pop(job_id, None)
         self._statuses = updated(self._statuses, {**dict.fromkeys(gone), **statuses})
         return self._statuses
 
@@ -112,18 +105,9 @@ def _routes(job: Job, confirmed: Mapping[FlowId, Route]) -> Mapping[FlowId, Rout
     return {FlowId(*pair, owner): route_of(job.dividing, pair, confirmed) for pair in pairs}
 
 
-def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
+def _ideal_s(job: Job, hosts: Mapping[str, Host]) -> float:
     nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
-    return ideal_time_s(job.sending, nic_bps, job.overhead)
-
-
-def _efficiency(times_s: Mapping[int, float], slowdown: float, of_phase: Mapping[int, float]) -> float:
-    """Return the ideal time divided by the time that the slowdowns predict.
-
-    ``times_s``: ideal time by phase."""
-    ideal_s = sum(times_s.values())
-    allowed_s = sum(of_phase.get(p, 1.0) * s for p, s in times_s.items()) if of_phase else slowdown * ideal_s
-    return ideal_s / allowed_s if allowed_s else 0.0
+    return ideal_communication_s(job.sending, nic_bps, job.overhead)
 
 
 def _routed_state(hosts: Mapping[str, Host], routes: Mapping[FlowId, Route | None]) -> JobState:

@@ -24,10 +24,9 @@ import structlog
 
 from controller.planning import greedy
 from controller.planning.baselines import baseline_slowdowns
-from controller.planning.bounds import Bounds, slowdown_bounds
-from controller.planning.efficiency import first_difference, is_less, sorted_slowdowns
+from controller.planning.bounds import Bounds, peak_bounds, slowdown_bounds
+from controller.planning.efficiency import first_difference, is_less, job_slowdowns, sorted_slowdowns
 from controller.planning.messages import PlanningRequest, SolvePlan
-from controller.planning.phases import iteration_bounds, objective
 from controller.planning.plan import (
     NO_ROUTES,
     Drafts,
@@ -206,11 +205,11 @@ def _for_current_phases(problem: Problem, union: Plan, limits: PlanLimits, min_g
     now = problem.now
     if now is problem:
         return None
-    slowdowns, bounds = sorted_slowdowns(objective(now, union.routes)), slowdown_bounds(now)
-    if first_difference(slowdowns, iteration_bounds(now, bounds, list(union.job_slowdown)) or bounds.vector) is None:
+    slowdowns = sorted_slowdowns(job_slowdowns(now, union.routes))
+    if first_difference(slowdowns, slowdown_bounds(now).vector) is None:
         return None
     found = plan(now, limits)
-    if isinstance(found, NoPlan) or relative_gain(slowdowns, found.sorted_objective) < min_gain:
+    if isinstance(found, NoPlan) or relative_gain(slowdowns, found.sorted_slowdowns) < min_gain:
         return None
     routes = dict(found.routes)
     for flow in now.flows:
@@ -254,7 +253,8 @@ def _by_common_links(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
         return found
     by_common_links = draft(problem, "aligned-cutting", routes)
     cycles, others = math.ceil(by_common_links.moves / limits.max_moves), math.ceil(found.moves / limits.max_moves)
-    if cycles > others or first_difference(by_common_links.vector, found.sorted_slowdowns) is not None:
+    slowdowns = sorted_slowdowns(by_common_links.job_slowdown)
+    if cycles > others or first_difference(slowdowns, found.sorted_slowdowns) is not None:
         return found
     free = replace(limits, max_moves=None, ecmp_draws=0)
     answer = judged(problem, free, lambda _: Drafts([by_common_links]))
@@ -395,7 +395,7 @@ class _CycleSearch:
         if all(flow.max_subflows == 1 for flow in problem.flows):
             return self._best_within_cap
         if fits(problem, limits, "jump"):
-            by_lp = search.relieve(problem, limits, slowdown_bounds(problem), self._aim.routes)
+            by_lp = search.relieve(problem, limits, peak_bounds(problem), self._aim.routes)
             return self._in_place(by_lp) if by_lp and not self._better(quick, by_lp) else quick
         return quick
 
@@ -415,7 +415,7 @@ class _CycleSearch:
         return sum(routes.get(flow) != route for flow, route in self._goal.items())
 
     def _better(self, routes: Routes, others: Routes) -> bool:
-        return is_less(*(sorted_slowdowns(objective(self._problem, of)) for of in (routes, others)))
+        return is_less(*(sorted_slowdowns(job_slowdowns(self._problem, of)) for of in (routes, others)))
 
     def _after_no_step(self) -> Cycle:
         """Make the smallest useful group of moves if the cap allows it; otherwise move nothing, and name the group.

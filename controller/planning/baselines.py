@@ -51,8 +51,7 @@ class Numbered:
         return nic_slowdown(self.problem, self.next_hops)
 
     def worst_slowdown(self, links: Ints) -> float:
-        loads = FabricLoads(self.problem, self.next_hops.capacity_bps, self.next_hops.flows)
-        return max(self.nic_slowdown, float(loads.of(links[:, None]).max(initial=0.0)))
+        return float(FabricLoads(self.problem, self.next_hops).worst(links[:, None])[0])
 
     def hashed(self, seed: int) -> Ints:
         """Return the links of each flow under ECMP, as ``hashed_links`` does."""

@@ -1,10 +1,11 @@
 """Lower bounds of the slowdowns of every routing, in closed form.
 
-In: a ``Problem``. Out: bounds of the worst slowdown, and one bound per job.
+In: a ``Problem``. Out: a bound of the worst slowdown, and one bound per job; or the same of peak slowdowns
+(``efficiency``).
 
 All bounds follow from *cuts*. A cut is a set C of links together with flows, each of which crosses one link of C on
 every path. Examples are the uplinks of a leaf with the flows out of the leaf, and the links between two leaves when not
-every spine connects them. Link l of C has the capacity c_l. A cut gives these bounds:
+every spine connects them. Link l of C has the capacity c_l. A cut gives these bounds of peak slowdowns:
 
 - Fluid bound: some link has a load >= sum D_j / sum c_l, even if flows are split. D_j is the rate of job j across the
   cut in its largest phase; the job's largest rates on all links of C add up to at least D_j.
@@ -33,6 +34,10 @@ The cut of some leaves of the pod has for each plane either their uplinks or the
 less capacity. With equal links, n leaves with D flows, and c links to cores per plane, some link has at least D / (sum
 of min(n, c) over the planes) flows. There is a cut for the most loaded leaf, for the two most loaded leaves, and so on,
 and likewise for flows into leaves.
+
+The bound of a job with several phases follows from those of its phases, each of which has the bound of its own flows.
+For the worst job, jobs that meet count too: a cut whose bound is L has a link with such a load. A phase that is the
+largest of its job on this link has at least the slowdown L.
 """
 
 from __future__ import annotations
@@ -50,7 +55,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
-from controller.planning.efficiency import Peaks, nic_slowdowns, peaks
+from controller.planning.efficiency import Peaks, cell_slowdowns, nic_slowdowns, of_iterations, of_nics, peaks
 from controller.planning.problem import Bools, Floats, Ints, Problem, Tiers, distinct
 from signalbox.jobs.spec import JobId
 
@@ -107,7 +112,12 @@ class Bounds:
 
 
 def slowdown_bounds(problem: Problem) -> Bounds:
-    """Return the bounds over the flows that have a path.
+    """Return the bounds of slowdowns over the flows that have a path."""
+    return over_phases(problem, peak_bounds(problem))
+
+
+def peak_bounds(problem: Problem) -> Bounds:
+    """Return the bounds of peak slowdowns over the flows that have a path.
 
     On an intact leaf-spine with equal links and flows some routing reaches ``worst``."""
     cuts = Cuts(problem)
@@ -128,6 +138,44 @@ def slowdown_bounds(problem: Problem) -> Bounds:
         full = np.flatnonzero(fluid_of >= fluid * (1 - _TIGHT))
         tight |= {cuts.job_ids[number] for number in np.unique(cuts.job[np.isin(cuts.cut, full)])}
     return Bounds(fluid, integer, worst, job, frozenset(tight), cuts)
+
+
+def over_phases(problem: Problem, peak: Bounds, worst: float = 1.0, integer: float = 1.0) -> Bounds:
+    """Return the bounds of slowdowns, given those of peak slowdowns; both are the same when only worst phases count.
+
+    ``worst``, ``integer``: further lower bounds of the worst peak slowdown, such as those of a solver."""
+    if problem.phase_share is None:
+        return peak
+    of_job, known = _over_phases(problem, peak.cuts, peak.cuts.most, worst)
+    _, fluid = _over_phases(problem, peak.cuts, None)
+    _, whole = _over_phases(problem, peak.cuts, np.ones_like(peak.cuts.most), integer)
+    numbers = enumerate(problem.numbers.job_ids)
+    own = {job: float(of_job[number]) for number, job in numbers if job in peak.job}
+    return Bounds(fluid, max(known, whole), known, own, frozenset(), peak.cuts)
+
+
+def _over_phases(problem: Problem, cuts: Cuts, most: Ints | None, peak: float = 1.0) -> tuple[Floats, float]:
+    """Return a lower bound of the slowdown of each job, and one of the worst slowdown.
+
+    ``most``: see ``Cuts.cell_slowdowns``. ``peak``: lower bound of the worst peak slowdown."""
+    share = problem.phase_share
+    assert share is not None
+    least = np.maximum(1.0, phase_bounds(problem, cuts, most))
+    own = of_iterations(problem, least, share)
+    load = cuts.fluid() if most is None else np.maximum(cuts.fluid(), cuts.slowdowns(most))
+    of_cut = np.full(len(load), np.inf)
+    more = share[cuts.cell] * np.maximum(0.0, load[cuts.cut] - least[cuts.cell])
+    np.minimum.at(of_cut, cuts.cut, own[cuts.job] + more)
+    of_peak = own[problem.numbers.cell_job] + share * np.maximum(0.0, peak - least)
+    worst = max(own.max(initial=1.0), of_cut[np.isfinite(of_cut)].max(initial=1.0), of_peak.min())
+    return own, float(worst)
+
+
+def phase_bounds(problem: Problem, cuts: Cuts, most: Ints | None) -> Floats:
+    """Return a lower bound of the slowdown of each cell, from the loads of NICs and the cuts of its own flows.
+
+    ``most``: see ``Cuts.cell_slowdowns``."""
+    return np.maximum(cuts.cell_slowdowns(most), cell_slowdowns(problem, of_nics(problem, cuts.routable))[0])
 
 
 class Cuts:
@@ -188,18 +236,21 @@ class Cuts:
 
     def job_slowdowns(self) -> Floats:
         """Return for each job the largest bound of any cut when only the job's own flows count."""
-        return self._alone(self.job, self._jobs)
+        return self._alone(self.job, self._jobs, self.most)
 
-    def cell_slowdowns(self) -> Floats:
-        """Return for each cell the largest bound of any cut when only the cell's own flows count."""
-        return self._alone(self.cell, len(self._job_of_cell))
+    def cell_slowdowns(self, most: Ints | None) -> Floats:
+        """Return for each cell the largest bound of any cut when only the cell's own flows count.
 
-    def _alone(self, of: Ints, count: int) -> Floats:
+        ``most``: see ``slowdowns``; None for any number of subflows."""
+        return self._alone(self.cell, len(self._job_of_cell), most)
+
+    def _alone(self, of: Ints, count: int, most: Ints | None) -> Floats:
         groups, group = distinct(self.cut * count + of)
         cut = groups // max(1, count)
         slowdowns = np.ones(count)
         np.maximum.at(slowdowns, groups % max(1, count), self._fluid(group, cut))
-        np.maximum.at(slowdowns, groups % max(1, count), self._of_few_subflows(group, cut, self.most))
+        if most is not None:
+            np.maximum.at(slowdowns, groups % max(1, count), self._of_few_subflows(group, cut, most))
         return slowdowns
 
     def loads(self) -> Floats:

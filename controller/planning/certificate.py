@@ -1,9 +1,9 @@
 """A plan with its proofs as plain data, which ``verify`` checks without a solver.
 
 In: a problem and its plan. Out: links, jobs, flows, routes and slowdowns as integers, and a witness for every proven
-slowdown. docs/reference/json-output.md describes the form; docs/explanation/planning.md#check-a-plan-yourself says why
-the witnesses are proofs. Slowdowns that a search has proven, and for which no witness is found here, are only counted
-(``searched``).
+peak slowdown (``efficiency``). docs/reference/json-output.md describes the form;
+docs/explanation/planning.md#check-a-plan-yourself says why the witnesses are proofs. Peak slowdowns that a search has
+proven, and for which no witness is found here, are only counted (``searched``).
 
 - A *cut* is a price per link, which limits how many jobs can be fast. Cuts come from NICs, from the bounds
   (``bounds``), and from the duals of the fluid optimum (``split_flows.lp``), in this order. A cut with a *unit* counts
@@ -27,12 +27,12 @@ import numpy as np
 
 from controller.fabric.topology import LinkId
 from controller.planning.analysis.messages import FabricNames
-from controller.planning.bounds import slowdown_bounds
+from controller.planning.bounds import peak_bounds
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.problem import PlanLimits, Problem, Route
 from controller.planning.split_flows.lp import Programme, dual_prices
-from controller.planning.verify import Cut, Graph, iterations_of, slowdowns_of, verify
+from controller.planning.verify import Cut, Graph, least_of, peaks_of, slowdowns_of, verify
 from signalbox.jobs.spec import JobId
 
 WHOLE = 10**12
@@ -72,12 +72,9 @@ def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, A
             raise ValueError(
                 f"{far}: job '{job['name']}' has slowdown {planned:.6g}, {slowdown / WHOLE:.6g} when rounded"
             )
-    for job, iteration in zip(form["jobs"], iterations_of(form), strict=False):
-        job["iteration"] = iteration
-    slowdowns = sorted((job["slowdown"] for job in form["jobs"]), reverse=True)
-    found = Witnesses(problem, plan, form).find(slowdowns)
-    form |= found
-    above = sum(slowdown > WHOLE + form["tolerance"] for slowdown in slowdowns)
+    peaks = sorted(peaks_of(form), reverse=True)
+    form |= Witnesses(problem, plan, form).find(peaks)
+    above = sum(peak > WHOLE + form["tolerance"] for peak in peaks) if problem.phase_share is None else 0
     form["searched"] = max(0, min(above, plan.slowdowns_proven) - form["proven"])
     verify(form)
     return form
@@ -85,8 +82,7 @@ def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, A
 
 def with_own_bound(plan: Plan, form: dict[str, Any]) -> Plan:
     """Return the plan with the bound that its proofs (``form``) show, if it is larger than the planner's bound."""
-    proven = max((proof["bound"] for proof in form["proofs"]), default=0) / form["denominator"]
-    bound = max(plan.bound, min(proven, plan.max_slowdown))
+    bound = max(plan.bound, min(least_of(form) / form["denominator"], plan.max_slowdown))
     return replace(plan, bound=bound, integer_bound=max(bound, plan.integer_bound))
 
 
@@ -135,13 +131,13 @@ def _without_proofs(problem: Problem, plan: Plan, names: FabricNames) -> dict[st
 
 
 def _phases(problem: Problem, job: JobId) -> dict[str, Any]:
-    """Return the shares of the job's phases as integers; empty when iterations do not count."""
+    """Return the shares of the job's phases as integers; empty when only worst phases count."""
     if problem.phase_share is None:
         return {}
     numbers = problem.numbers
     cells = np.flatnonzero(numbers.cell_job == numbers.job_ids.index(job))
     shares = _in_parts(problem.phase_share[cells].tolist())
-    return {"iteration": WHOLE, "shares": [*zip(numbers.cell_phase[cells].tolist(), shares, strict=True)]}
+    return {"shares": [*zip(numbers.cell_phase[cells].tolist(), shares, strict=True)]}
 
 
 def _parts(route: Route) -> list[int]:
@@ -216,7 +212,7 @@ class Witnesses:
     def find(self, slowdowns: Sequence[int]) -> dict[str, Any]:
         """Return ``cuts``, ``proofs`` and ``proven`` (number of proven entries) for the slowdowns above 1.
 
-        ``slowdowns``: the slowdowns sorted from the worst."""
+        ``slowdowns``: the peak slowdowns sorted from the worst."""
         proofs: list[_Proof] = []
         proven, least = 0, self._whole + self._form["tolerance"]
         if slowdowns and slowdowns[0] > least:
@@ -257,7 +253,7 @@ class Witnesses:
         routed = [flow.id for flow in self._problem.flows if flow.id in self._plan.routes]
         number = {flow: index for index, flow in enumerate(routed)}
         link_number = {link: index for index, link in enumerate(self._problem.paths.far_end)}
-        _, links_of, flows, cuts, _, _ = slowdown_bounds(self._problem).cuts.crossings
+        _, links_of, flows, cuts, _, _ = peak_bounds(self._problem).cuts.crossings
         order = np.argsort(cuts, kind="stable")
         starts = np.searchsorted(cuts[order], np.arange(len(links_of) + 1))
         for cut, links in enumerate(links_of):

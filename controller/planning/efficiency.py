@@ -5,13 +5,19 @@ use these definitions:
 
 - Load of a link: traffic of all jobs (bit/s) / the link's capacity. Each job counts with the phase in which it sends
   most over the link: phases of one job never overlap, phases of different jobs may.
-- Slowdown of a job: the largest load of a link that it uses, and at least 1. Its communication takes at most slowdown x
-  ideal time. *Own* slowdown: its slowdown while no other job sends.
+- Slowdown of a phase of a job: the largest load, at least 1, of a link that the phase uses. This load counts the phase
+  itself, and the largest phase of every other job.
+- Slowdown of a job: the sum over its phases of share x slowdown. The share is that of the phase in the job's ideal
+  communication time, so the communication of an iteration takes at most slowdown x ideal time. When only worst phases
+  count (``Problem.phase_share``), the slowdown is the peak slowdown.
+- *Peak* slowdown of a job: the slowdown of its slowest phase, which is the largest load of a link that the job uses.
+- *Own* slowdown of a job: its slowdown while no other job sends.
 - Network efficiency: 1 / the worst slowdown.
 
-``peaks`` computes loads for a whole routing, ``FabricLoads`` for hundreds of random draws, ``greedy.Increments`` flow
-by flow. Two other modules compute loads of their own: ``split_flows.commodities`` as rows of its linear programme, and
-``whole_flows.cpsat`` as integers that are rounded down.
+A *cell* is one phase of one job (``Numbers``). ``peaks`` computes loads for a whole routing, ``FabricLoads`` for
+hundreds of random draws, ``greedy.Increments`` flow by flow. Two other modules compute loads of their own:
+``split_flows.commodities`` as rows of its linear programme, and ``whole_flows.cpsat`` as integers that are rounded
+down.
 
 ECMP hashes flows without a route. In the model, a flow takes at every switch one of the equal-cost next hops, each with
 the same probability, independently of all other flows and switches. All next hops of a switch count, even where the
@@ -23,6 +29,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 from zlib import crc32
 
@@ -75,24 +82,91 @@ def network_efficiency(slowdowns: Iterable[float]) -> float | None:
     return None if worst is None else 1.0 / worst
 
 
+class JobSlowdowns(NamedTuple):
+    """Slowdowns (>= 1) of every job with a routed flow."""
+
+    slowdown: dict[JobId, float]
+    own: dict[JobId, float]
+    peak: dict[JobId, float]
+    """The object ``slowdown`` itself when the slowdowns of all jobs are peak slowdowns."""
+
+
+def all_slowdowns(problem: Problem, routes: Routes | NumberedRoutes) -> JobSlowdowns:
+    """Return slowdowns, own slowdowns and peak slowdowns. Flows that are missing from ``routes`` do not count."""
+    rows = passing(problem, routes)
+    loads, on_link = _loads(problem, rows)
+    peak = _of_jobs(problem, rows, on_link, loads[on_link.place])
+    if problem.phase_share is None:
+        own = on_link.bps / problem.numbers.capacity_bps[on_link.place]
+        return JobSlowdowns(peak, _of_jobs(problem, rows, on_link, own), peak)
+    of_cells, alone = cell_slowdowns(problem, rows)
+    return JobSlowdowns(_of_routed(problem, rows, of_cells), _of_routed(problem, rows, alone), peak)
+
+
 def job_slowdowns(problem: Problem, routes: Routes | NumberedRoutes) -> dict[JobId, float]:
-    """Return the slowdown (>= 1) of every job with a routed flow.
+    """Return the slowdown of every job with a routed flow, as ``all_slowdowns`` does."""
+    if problem.phase_share is None:
+        return peak_slowdowns(problem, routes)
+    rows = passing(problem, routes)
+    return _of_routed(problem, rows, cell_slowdowns(problem, rows)[0])
 
-    Flows that are missing from ``routes`` do not count."""
-    return slowdowns_of(problem, passing(problem, routes))
+
+def peak_slowdowns(problem: Problem, routes: Routes | NumberedRoutes) -> dict[JobId, float]:
+    """Return the peak slowdown of every job with a routed flow, as ``all_slowdowns`` does."""
+    return peaks_of(problem, passing(problem, routes))
 
 
-def own_slowdowns(problem: Problem, routes: Routes) -> dict[JobId, float]:
-    """Return the own slowdown (>= 1) of every job with a routed flow."""
-    return slowdowns_and_own(problem, routes)[1]
+def phase_slowdowns(problem: Problem, routes: Routes) -> dict[JobId, dict[int, float]]:
+    """Return the slowdown of each phase of every job, for jobs with a routed flow."""
+    numbers, slowdowns = problem.numbers, cell_slowdowns(problem, passing(problem, routes))[0]
+    found: defaultdict[JobId, dict[int, float]] = defaultdict(dict)
+    for cell in np.flatnonzero(slowdowns).tolist():
+        found[numbers.job_ids[numbers.cell_job[cell]]][int(numbers.cell_phase[cell])] = float(slowdowns[cell])
+    return dict(found)
+
+
+def of_iterations(problem: Problem, of_cells: Floats, share: Floats) -> Floats:
+    """Return the slowdown of each job, given the slowdown and the share of each cell."""
+    numbers = problem.numbers
+    weighted = share * np.maximum(1.0, of_cells)
+    return np.maximum(1.0, np.bincount(numbers.cell_job, weighted, len(numbers.job_ids)))
+
+
+def cell_slowdowns(problem: Problem, rows: Passing) -> tuple[Floats, Floats]:
+    """Return the slowdown of each cell, and that while no other job sends; 0 for a cell without a routed flow."""
+    numbers = problem.numbers
+    cells, jobs = max(1, len(numbers.cell_job)), len(numbers.job_ids)
+    subflow, entry = numbers.entries_of(rows.flow)
+    places, cell_of, bps = rows.link[subflow], numbers.entry_cell[entry], numbers.entry_bps[entry] * rows.share[subflow]
+    largest = peaks(places, cell_of, bps, numbers.cell_job)
+    total_bps = np.bincount(largest.place, largest.bps, len(numbers.capacity_bps))
+    at, row = distinct(places * cells + cell_of)
+    link, cell = at // cells, at % cells
+    own_bps = np.bincount(row, bps, len(at))
+    peak = np.searchsorted(largest.place * jobs + largest.job, link * jobs + numbers.cell_job[cell])
+    slowdowns, alone = np.zeros(len(numbers.cell_job)), np.zeros(len(numbers.cell_job))
+    load = (total_bps[link] + own_bps - largest.bps[peak]) / numbers.capacity_bps[link]
+    np.maximum.at(slowdowns, cell, np.maximum(1.0, load))
+    np.maximum.at(alone, cell, np.maximum(1.0, own_bps / numbers.capacity_bps[link]))
+    return slowdowns, alone
+
+
+def _of_routed(problem: Problem, rows: Passing, of_cells: Floats) -> dict[JobId, float]:
+    numbers, share = problem.numbers, problem.phase_share
+    assert share is not None
+    slowdowns = of_iterations(problem, of_cells, share)
+    return {numbers.job_ids[job]: float(slowdowns[job]) for job in np.unique(numbers.job[rows.routed]).tolist()}
+
+
+def of_nics(problem: Problem, flows: Ints) -> Passing:
+    """Return rows in which ``flows`` (numbers) use only their NICs. No routing can change the load of a NIC."""
+    links = problem.numbers.nics[flows].T.ravel()
+    return Passing(flows, np.concatenate([flows, flows]), links, np.ones(len(links)))
 
 
 def nic_slowdowns(problem: Problem, flows: Ints) -> dict[JobId, float]:
-    """Return the slowdown of each job if ``flows`` (numbers) load only their NICs.
-
-    No routing can change the load of a NIC."""
-    links = problem.numbers.nics[flows].T.ravel()
-    return slowdowns_of(problem, Passing(flows, np.concatenate([flows, flows]), links, np.ones(len(links))))
+    """Return the peak slowdown of each job if ``flows`` (numbers) load only their NICs."""
+    return peaks_of(problem, of_nics(problem, flows))
 
 
 def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, float]]:
@@ -143,7 +217,7 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
     numbers = problem.numbers
     least = np.zeros(len(numbers.job_ids))
     np.maximum.at(least, numbers.job[flows], loads[links] * parts)
-    slowdowns = job_slowdowns(problem, routes)
+    slowdowns = peak_slowdowns(problem, routes)
     return frozenset(
         job
         for job, slowdown in zip(numbers.job_ids, least.tolist(), strict=True)
@@ -151,20 +225,10 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
     )
 
 
-def slowdowns_of(problem: Problem, rows: Passing) -> dict[JobId, float]:
-    """Return the slowdown of every job with a routed flow, as ``job_slowdowns`` does."""
+def peaks_of(problem: Problem, rows: Passing) -> dict[JobId, float]:
+    """Return the peak slowdown of every job with a routed flow."""
     loads, on_link = _loads(problem, rows)
     return _of_jobs(problem, rows, on_link, loads[on_link.place])
-
-
-def slowdowns_and_own(
-    problem: Problem, routes: Routes | NumberedRoutes
-) -> tuple[dict[JobId, float], dict[JobId, float]]:
-    """Return the slowdown and the own slowdown of every job with a routed flow."""
-    rows = passing(problem, routes)
-    loads, on_link = _loads(problem, rows)
-    own = on_link.bps / problem.numbers.capacity_bps[on_link.place]
-    return _of_jobs(problem, rows, on_link, loads[on_link.place]), _of_jobs(problem, rows, on_link, own)
 
 
 def _of_jobs(problem: Problem, rows: Passing, on_link: Peaks, loads: Floats) -> dict[JobId, float]:
@@ -280,15 +344,14 @@ def ecmp_slowdown(problem: Problem, draws: int, seed: int, hops: NextHops | None
 
     ``hops``: next hops of the problem, if the caller has computed them."""
     hops = hops or NextHops(problem)
-    loads = FabricLoads(problem, hops.capacity_bps, hops.flows)
-    worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
-    worst = np.maximum(worst, nic_slowdown(problem, hops))
+    loads = FabricLoads(problem, hops)
+    worst = np.concatenate([loads.worst(links) for links in _draws(hops, hops.state, draws, seed)])
     return EcmpSlowdown(float(worst.mean()), float(np.percentile(worst, 95)))
 
 
 def nic_slowdown(problem: Problem, hops: NextHops) -> float:
-    """Return the worst slowdown (>= 1) that NICs impose on every routing."""
-    return max(_nic_slowdowns(problem, hops.flows, {}).values(), default=1.0)
+    """Return the worst peak slowdown (>= 1) that NICs impose on every routing."""
+    return max(nic_slowdowns(problem, _routable(problem, hops.flows, {})).values(), default=1.0)
 
 
 def ecmp_job_slowdowns(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, float]:
@@ -305,17 +368,14 @@ def hashed_job_slowdowns(problem: Problem, pinned: Routes, draws: int, seed: int
     if len(in_force) == len(problem.flows):
         return {job: EcmpSlowdown(slowdown, slowdown) for job, slowdown in job_slowdowns(problem, in_force).items()}
     hops = NextHops(problem)
-    hashed = np.array([problem.flows[number].id not in in_force for number in hops.flows.tolist()], bool)
-    loads = FabricLoads(problem, hops.capacity_bps, hops.flows[hashed], _fixed(problem, in_force, hops))
-    job_ids = problem.numbers.job_ids
-    nics = _nic_slowdowns(problem, hops.flows, in_force)
-    floor = np.array([nics.get(job, 1.0) for job in job_ids])
-    drawn = [
-        np.maximum(loads.of_jobs(links, loads.of(links)), floor)
-        for links in _draws(hops, hops.state[hashed], draws, seed)
-    ]
-    of_jobs = zip(job_ids, np.concatenate(drawn).T, strict=True)
-    return {job: EcmpSlowdown(float(of.mean()), float(np.percentile(of, 95))) for job, of in of_jobs if job in nics}
+    loads = FabricLoads(problem, hops, in_force)
+    drawn = [loads.slowdowns(links) for links in _draws(hops, hops.state[loads.hashed], draws, seed)]
+    of_jobs = np.concatenate(drawn).T
+    routable = np.unique(problem.numbers.job[loads.routable]).tolist()
+    return {
+        problem.numbers.job_ids[job]: EcmpSlowdown(float(of_jobs[job].mean()), float(np.percentile(of_jobs[job], 95)))
+        for job in routable
+    }
 
 
 def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
@@ -378,13 +438,11 @@ def _has_choice(hops: NextHops, state: Ints) -> list[bool]:
     return forks
 
 
-def _nic_slowdowns(problem: Problem, hashed: Ints, in_force: Routes) -> dict[JobId, float]:
-    """Return the slowdown that NICs alone impose on each job with a routable flow.
-
-    ``hashed``: indices of the flows that have a path through the fabric."""
+def _routable(problem: Problem, hashed: Ints, in_force: Routes) -> Ints:
+    """Return the numbers of the flows that have a path. ``hashed``: numbers of those with a path between leaves."""
     routable = np.array([flow.src_leaf == flow.dst_leaf or flow.id in in_force for flow in problem.flows], bool)
     routable[hashed] = True
-    return nic_slowdowns(problem, np.flatnonzero(routable))
+    return np.flatnonzero(routable)
 
 
 def _is_in_force(problem: Problem, pinned: Routes, flow: Flow) -> bool:
@@ -429,17 +487,21 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 class FabricLoads:
     """Loads and slowdowns of many random draws of routes at once.
 
-    - ``flows``: indices of the flows whose paths differ between draws.
-    - ``fixed``: links of the flows that take the same links in every draw.
+    Flows in ``in_force`` take their routes in every draw; all other flows with a path between leaves are hashed.
+    ``hashed`` says which of ``hops.flows`` are. The argument ``links`` of the methods has their paths; shape (hops,
+    draws, flows). Links are numbered as in ``hops``."""
 
-    The argument ``links`` of the methods has the paths of ``flows``; shape (hops, draws, flows). Links are numbered as
-    in ``capacity_bps``."""
-
-    def __init__(self, problem: Problem, capacity_bps: Floats, flows: Ints, fixed: Passing | None = None) -> None:
+    def __init__(self, problem: Problem, hops: NextHops, in_force: Routes = MappingProxyType({})) -> None:
         numbers = problem.numbers
-        fixed = fixed or _passing([])
-        self._capacity_bps = capacity_bps
-        self._jobs = len(numbers.job_ids)
+        self.hashed = np.array([problem.flows[number].id not in in_force for number in hops.flows.tolist()], bool)
+        flows, fixed = hops.flows[self.hashed], _fixed(problem, in_force, hops)
+        self.routable = _routable(problem, hops.flows, in_force)
+        self._share, self._capacity_bps = problem.phase_share, hops.capacity_bps
+        nics, jobs = of_nics(problem, self.routable), numbers.job_ids
+        self._jobs = len(jobs)
+        of_nic = peaks_of(problem, nics)
+        self._floor = np.array([of_nic.get(job, 1.0) for job in jobs])
+        self._floor_of_cell = np.maximum(1.0, cell_slowdowns(problem, nics)[0]) if self._share is not None else None
         phases = np.bincount(numbers.cell_job, minlength=self._jobs)
         column, entry = numbers.entries_of(flows)
         row, fixed_entry = numbers.entries_of(fixed.flow)
@@ -454,25 +516,56 @@ class FabricLoads:
         self._single = _Cell(
             column[alone], numbers.entry_bps[entry[alone]], fixed.link[row[fixed_alone]], fixed_bps[fixed_alone]
         )
-        self._several: defaultdict[int, list[_Cell]] = defaultdict(list)
+        self._several: defaultdict[int, dict[int, _Cell]] = defaultdict(dict)
         for cell in np.flatnonzero(phases[numbers.cell_job] > 1).tolist():
             mine, pinned = numbers.entry_cell[entry] == cell, numbers.entry_cell[fixed_entry] == cell
-            self._several[int(numbers.cell_job[cell])].append(
-                _Cell(column[mine], numbers.entry_bps[entry[mine]], fixed.link[row[pinned]], fixed_bps[pinned])
+            self._several[int(numbers.cell_job[cell])][cell] = _Cell(
+                column[mine], numbers.entry_bps[entry[mine]], fixed.link[row[pinned]], fixed_bps[pinned]
             )
 
     def of(self, links: Ints) -> Floats:
         """Return the load of every link in every draw; shape (draws, links)."""
-        width = len(self._capacity_bps)
-        bps = self._single.sums(self._single.taken(links), self._single.fixed_link, width)
-        for cells in self._several.values():
-            used, place = _compact(links, cells, width)
-            phases = [cell.sums(place[cell.taken(links)], place[cell.fixed_link], len(used)) for cell in cells]
-            bps[:, used] += np.maximum.reduce(phases)
-        bps /= self._capacity_bps
-        return bps
+        return self._loads(links)[0]
 
-    def of_jobs(self, links: Ints, loads: Floats) -> Floats:
+    def slowdowns(self, links: Ints) -> Floats:
+        """Return the slowdown of every job in every draw; shape (draws, jobs)."""
+        loads, phases = self._loads(links)
+        slowdowns: Floats = np.maximum(self._peaks(links, loads), self._floor)
+        if self._share is None or self._floor_of_cell is None:
+            return slowdowns
+        for job, of_job in phases.items():
+            slowdowns[:, job] = 0
+            largest = np.maximum.reduce(list(of_job.loads.values()))
+            for cell, own in of_job.loads.items():
+                seen = np.where(own > 0, loads[:, of_job.links] - largest + own, 0.0).max(axis=1, initial=0.0)
+                slowdowns[:, job] += self._share[cell] * np.maximum(seen, self._floor_of_cell[cell])
+            np.maximum(slowdowns[:, job], 1.0, out=slowdowns[:, job])
+        return slowdowns
+
+    def worst(self, links: Ints) -> Floats:
+        """Return the slowdown of the worst job in every draw."""
+        if self._share is None:
+            worst: Floats = np.maximum(self.of(links).max(axis=1, initial=0.0), self._floor.max(initial=1.0))
+        else:
+            worst = self.slowdowns(links).max(axis=1, initial=1.0)
+        return worst
+
+    def _loads(self, links: Ints) -> tuple[Floats, Mapping[int, _Phases]]:
+        """Return the load of every link in every draw, and those of the phases of each job with several phases."""
+        width, phases = len(self._capacity_bps), dict[int, _Phases]()
+        loads = self._single.sums(self._single.taken(links), self._single.fixed_link, width) / self._capacity_bps
+        for job, cells in self._several.items():
+            used, place = _compact(links, cells.values(), width)
+            sums = {
+                number: cell.sums(place[cell.taken(links)], place[cell.fixed_link], len(used))
+                / self._capacity_bps[used]
+                for number, cell in cells.items()
+            }
+            loads[:, used] += np.maximum.reduce(list(sums.values()))
+            phases[job] = _Phases(used, sums)
+        return loads, phases
+
+    def _peaks(self, links: Ints, loads: Floats) -> Floats:
         """Return for each job the largest load of a link that it uses, 0 without such a link; shape (draws, jobs)."""
         slowdowns = np.zeros((len(loads), self._jobs))
         if len(self._job):
@@ -484,6 +577,13 @@ class FabricLoads:
             on = np.unique(self._fixed_link[self._fixed_job == job])
             slowdowns[:, job] = np.maximum(slowdowns[:, job], loads[:, on].max(axis=1))
         return slowdowns
+
+
+class _Phases(NamedTuple):
+    links: Ints
+    """Links that the job uses in any draw."""
+    loads: Mapping[int, Floats]
+    """Load of these links by each cell of the job; shape (draws, links)."""
 
 
 class _Cell:

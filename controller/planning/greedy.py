@@ -30,13 +30,11 @@ from controller.planning.efficiency import (
     Passing,
     is_less,
     loads_of,
-    own_slowdowns,
     passing,
     sorted_slowdowns,
 )
 from controller.planning.next_hops import NextHops
-from controller.planning.phases import iteration_slowdowns
-from controller.planning.plan import Draft, paths_used
+from controller.planning.plan import Draft, draft
 from controller.planning.problem import Floats, Flow, FlowId, Ints, PlanLimits, Problem, Route, Routes, link_rows, whole
 from controller.planning.split_flows.dividing import exactly_one, that_fit
 from signalbox.jobs.spec import JobId
@@ -331,11 +329,7 @@ class _Relief:
         changed = {self._problem.flows[flow].id: route for flow, route in self._at.items()}
         if not changed:
             return None
-        moves = sum(flow in self._problem.in_force and self._start[flow] != route for flow, route in changed.items())
-        routes = {**self._start, **changed}
-        paths = paths_used(routes) if self._problem.has_equal_subflows else 0
-        own, iterations = own_slowdowns(self._problem, routes), iteration_slowdowns(self._problem, routes)
-        return Draft("relief", routes, self.slowdown, own, moves, paths, iteration_slowdown=iterations)
+        return draft(self._problem, "relief", {**self._start, **changed})
 
     def attempt(self, goal: float, links: Ints) -> bool:
         """Move flows off ``links`` until each load is at most ``goal``; return whether the slowdowns got smaller.

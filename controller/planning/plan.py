@@ -14,19 +14,18 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
-from controller.planning.bounds import Bounds
+from controller.planning.bounds import Bounds, over_phases
 from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
     EcmpSlowdown,
+    all_slowdowns,
     ecmp_job_slowdowns,
     first_difference,
     is_less,
     job_slowdowns,
     outweighed,
-    slowdowns_and_own,
     sorted_slowdowns,
 )
-from controller.planning.phases import iteration_bounds, iteration_slowdowns, objective, phase_slowdowns
 from controller.planning.problem import FlowId, NumberedRoutes, PathShare, Problem, Route, Routes, whole
 from controller.shared_map import SharedMap
 from signalbox.errors import SignalboxError
@@ -101,10 +100,6 @@ class Plan:
     candidates."""
     candidates_listed: int = 0
     """Largest number of candidate paths per pair of switches; 0 when ``slowdowns_proven_listed`` is 0."""
-    iteration_slowdown: Mapping[JobId, float] = field(default_factory=dict)
-    """Slowdown (>= 1) of each job over all its phases, see ``phases``; empty when iterations do not count."""
-    iteration_bound: float = 1.0
-    """Lower bound of the worst iteration slowdown, under the conditions of ``bound``."""
 
     @property
     def max_slowdown(self) -> float:
@@ -123,15 +118,6 @@ class Plan:
     @property
     def sorted_slowdowns(self) -> tuple[float, ...]:
         return sorted_slowdowns(self.job_slowdown)
-
-    @property
-    def sorted_objective(self) -> tuple[float, ...]:
-        """Sorted iteration slowdowns, or sorted slowdowns when iterations do not count."""
-        return sorted_slowdowns(self.iteration_slowdown or self.job_slowdown)
-
-    @property
-    def max_objective(self) -> float:
-        return max(self.sorted_objective, default=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,23 +148,23 @@ class Draft:
     job_slowdown: Mapping[JobId, float]
     own_slowdown: Mapping[JobId, float]
     """Slowdown of each job while no other job sends."""
+    peak_slowdown: Mapping[JobId, float]
+    """Peak slowdown of each job, which most stages minimise; equal to ``job_slowdown`` when only worst phases count."""
     moves: int
     """Number of flows with a valid current route that the candidate routes differently."""
     paths: int = 0
     """Number of paths, see ``paths_used``; 0 when no flow is divided into equal subflows."""
     numbered: NumberedRoutes | None = field(default=None, repr=False)
     """Routes as arrays, where the solver returned them in this form."""
-    iteration_slowdown: Mapping[JobId, float] = field(default_factory=dict)
-    """See ``Plan``."""
 
     @property
     def vector(self) -> tuple[float, ...]:
-        """Slowdowns in descending order."""
-        return sorted_slowdowns(self.job_slowdown)
+        """Peak slowdowns in descending order."""
+        return sorted_slowdowns(self.peak_slowdown)
 
 
 class Drafts(NamedTuple):
-    """Candidates for the plan, and lower bounds that hold for all routings."""
+    """Candidates for the plan, and lower bounds of peak slowdowns that hold for all routings."""
 
     drafts: list[Draft]
     proven: tuple[float, ...] = ()
@@ -210,27 +196,25 @@ def paths_used(routes: Routes) -> int:
 
 
 def draft(problem: Problem, solver: str, routes: Routes | NumberedRoutes) -> Draft:
-    slowdowns, own = slowdowns_and_own(problem, routes)
     found = routes_of(problem, routes) if isinstance(routes, NumberedRoutes) else routes
     paths = paths_used(found) if problem.has_equal_subflows else 0
     numbered = routes if isinstance(routes, NumberedRoutes) else None
-    iterations = iteration_slowdowns(problem, routes)
-    return Draft(solver, found, slowdowns, own, problem.moves(found), paths, numbered, iterations)
+    return Draft(solver, found, *all_slowdowns(problem, routes), problem.moves(found), paths, numbered)
 
 
 def compare(a: Draft, b: Draft) -> int:
     """Return a negative number when ``a`` is better than ``b``, a positive number when ``b`` is better, else 0.
 
-    First the sorted iteration slowdowns are compared, then the sorted slowdowns, the sorted own slowdowns, the numbers
-    of moves, and those of paths. Smaller is better each time."""
+    First the sorted slowdowns are compared, then the sorted peak slowdowns, the sorted own slowdowns, the numbers of
+    moves, and those of paths. Smaller is better each time."""
     return (
         compare_slowdowns(a, b) or _compared(a.own_slowdown, b.own_slowdown) or a.moves - b.moves or a.paths - b.paths
     )
 
 
 def compare_slowdowns(a: Draft, b: Draft) -> int:
-    """Return a negative number when ``a`` has smaller iteration slowdowns, or equal ones and smaller slowdowns."""
-    return _compared(a.iteration_slowdown, b.iteration_slowdown) or _compared(a.job_slowdown, b.job_slowdown)
+    """Return a negative number when ``a`` has smaller slowdowns, or equal ones and smaller peak slowdowns."""
+    return _compared(a.job_slowdown, b.job_slowdown) or _compared(a.peak_slowdown, b.peak_slowdown)
 
 
 def _compared(a: Mapping[JobId, float], b: Mapping[JobId, float]) -> int:
@@ -254,16 +238,19 @@ def slowdowns_proven(slowdowns: Sequence[float], proven: Sequence[float]) -> int
 def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times: PlanTimes) -> Plan:
     """Return the candidate as a plan, with its bounds and its certificate.
 
-    Both follow from the lower bounds ``of.proven``, or from ``bounds.vector`` when ``of.proven`` is empty."""
-    proven = of.proven or bounds.vector
-    count = slowdowns_proven(draft.vector, proven)
-    count_listed = slowdowns_proven(draft.vector, of.listed) if of.listed else 0
-    least = iteration_bounds(problem, bounds, list(draft.iteration_slowdown))
-    iterations = sorted_slowdowns(draft.iteration_slowdown)
+    Both follow from the lower bounds ``of.proven``, or from ``bounds.vector`` when ``of.proven`` is empty. Both are
+    bounds of peak slowdowns."""
+    slowdowns, proven, listed = sorted_slowdowns(draft.job_slowdown), of.proven or bounds.vector, of.listed
+    integer = max(bounds.integer, of.integer)
+    if problem.phase_share is not None:
+        bounds = over_phases(problem, bounds, max(proven, default=1.0), integer)
+        proven, listed, integer = bounds.vector, None, bounds.integer
+    count = slowdowns_proven(slowdowns, proven)
+    count_listed = slowdowns_proven(slowdowns, listed) if listed else 0
     certificate: Certificate = "gap" if count or draft.solver in BOUNDING_SOLVERS else "heuristic"
-    if count == len(draft.vector) and slowdowns_proven(iterations, least) == len(iterations):
+    if count == len(slowdowns):
         certificate = "optimal"
-    bound = min(proven[0], draft.vector[0]) if proven else 1.0
+    bound = min(proven[0], slowdowns[0]) if proven else 1.0
     return Plan(
         generation=problem.generation,
         routes=draft.routes,
@@ -272,7 +259,7 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times:
         own_slowdown=draft.own_slowdown,
         bound=bound,
         fluid_bound=min(bounds.fluid, bound),
-        integer_bound=max(bound, bounds.integer, of.integer),
+        integer_bound=max(bound, integer),
         certificate=certificate,
         slowdowns_proven=count,
         moves=draft.moves,
@@ -281,8 +268,6 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times:
         times=times,
         slowdowns_proven_listed=count_listed if count_listed > count else 0,
         candidates_listed=problem.paths.max_paths if count_listed > count else 0,
-        iteration_slowdown=draft.iteration_slowdown,
-        iteration_bound=min(least[0], iterations[0]) if iterations else 1.0,
     )
 
 
@@ -380,7 +365,7 @@ def decide(
     if pins and (stay is None or not plan.moves):
         others = "1 other flow" if plan.moves == 1 else f"{plan.moves or 'no'} other flows"
         return Decision(True, f"{pins}; {others} moved")
-    before = stay.sorted_objective if stay else _running_slowdowns(problem, plan)
+    before = stay.sorted_slowdowns if stay else _running_slowdowns(problem, plan)
     moves = _blocked(before, goal) if goal and goal.blocked else _worth(before, plan, min_gain, goal)
     if not pins:
         return moves
@@ -396,19 +381,19 @@ def _running_slowdowns(problem: Problem, plan: Plan) -> tuple[float, ...]:
         for flow in problem.flows
         if flow.id in plan.routes
     }
-    return sorted_slowdowns(objective(problem, routes))
+    return sorted_slowdowns(job_slowdowns(problem, routes))
 
 
 def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, goal: GoalPlan | None) -> Decision:
-    """Decide whether the moves are worth their gain. ``before`` has the sorted objective without the plan's moves."""
+    """Decide whether the moves are worth their gain. ``before`` has the sorted slowdowns without the plan's moves."""
     aim = goal.plan if goal else plan
-    index = first_difference(before, aim.sorted_objective)
+    index = first_difference(before, aim.sorted_slowdowns)
     if index is None and not goal:
         return Decision(False, "the running routes are as good as the plan")
-    gain = relative_gain(before, aim.sorted_objective)
+    gain = relative_gain(before, aim.sorted_slowdowns)
     change = f"{_change(before, plan)} with {_flows(plan.moves)} moved"
     if goal and goal.moves:
-        aimed = _change(plan.sorted_objective, aim)
+        aimed = _change(plan.sorted_slowdowns, aim)
         change = f"{change}, and then {aimed} with a further {_flows(goal.moves)} moved"
     if gain < 0:
         return Decision(False, f"the running routes are better: {_change(before, aim)}")
@@ -424,14 +409,13 @@ def relative_gain(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def _change(before: Sequence[float], plan: Plan, falls: str = "falls") -> str:
-    """Return a phrase on the first slowdown in which ``before`` and the objective of the plan differ."""
-    after = plan.sorted_objective
+    """Return a phrase on the first slowdown in which ``before`` and the plan differ."""
+    after = plan.sorted_slowdowns
     index = first_difference(before, after)
     if index is None:
         return "no slowdown changes"
     old, new = before[index], after[index]
-    what = "iteration slowdown" if plan.iteration_slowdown else "slowdown"
-    which = f"worst {what}" if index == 0 else f"{what} number {index + 1} from the worst"
+    which = "worst slowdown" if index == 0 else f"slowdown number {index + 1} from the worst"
     if new > old:
         return f"{which} {old:.2f} instead of {new:.2f}"
     return f"{which} {falls} from {old:.2f} to {new:.2f} ({1 - new / old:.1%})"
@@ -498,8 +482,6 @@ class Slowdowns:
     generation: int
     """Generation of the problem for which the slowdowns were computed."""
     of_job: Mapping[JobId, float] = field(default_factory=dict)
-    of_phase: Mapping[JobId, Mapping[int, float]] = field(default_factory=dict)
-    """Slowdown of each phase; empty when some flows are not pinned."""
     outweighed: frozenset[JobId] = frozenset()
     """Jobs that may be slower than predicted, see ``efficiency.outweighed``."""
     of_scheme: Mapping[str, float] | None = None
@@ -515,9 +497,7 @@ def slowdowns(problem: Problem, draws: int) -> Slowdowns | None:
     problem = problem.now
     running = {flow.id: flow.current for flow in problem.flows if flow.current is not None}
     of_job = ecmp_job_slowdowns(problem, running, draws, ECMP_SEED)
-    pinned = len(running) == len(problem.flows)
-    of_phase = phase_slowdowns(problem, running) if pinned else {}
-    return Slowdowns(problem.generation, of_job, of_phase, outweighed(problem, running))
+    return Slowdowns(problem.generation, of_job, outweighed(problem, running))
 
 
 def decided(
@@ -542,7 +522,7 @@ def decided(
     shared = SharedMap.of(running).become(plan.routes)
     now, routes = problem.now, plan.routes
     of_job = plan.job_slowdown if now is problem else job_slowdowns(now, routes)
-    found = Slowdowns(problem.generation, of_job, phase_slowdowns(now, routes), outweighed(now, routes))
+    found = Slowdowns(problem.generation, of_job, outweighed(now, routes))
     return Planned(replace(plan, routes=shared), min_gain is None, decision, found, len(gone & routes.keys()))
 
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from controller.planning.plan import Plan
 from controller.planning.problem import Floats, Flow, Problem, Route, distinct
-from signalbox.jobs.spec import JobId
 
 _ROUNDING = 1e-9
 _SAME_SLOWDOWN = 1e-4
@@ -196,36 +195,35 @@ def _slowdowns(problem: Problem, plan: Plan, routes: Sequence[Route | None], sub
     peaks_bps = np.zeros(len(pairs))
     np.maximum.at(peaks_bps, pair, bps)
     loads = np.bincount(pairs // count, peaks_bps, len(numbers.capacity_bps)) / numbers.capacity_bps
-    if problem.phase_share is not None or plan.iteration_slowdown:
+    shares = problem.phase_share
+    if shares is None:
+        there = np.flatnonzero(peaks_bps > 0)
+        link, of_job = np.divmod(pairs[there], count)
+        seen, alone = loads[link], peaks_bps[there] / numbers.capacity_bps[link]
+        slowdowns, own_slowdowns = _largest(of_job, seen, count), _largest(of_job, alone, count)
+    else:
         # A phase sees its own bit/s instead of those of its job's largest phase.
-        of_cell = np.ones(len(numbers.cell_job))
-        seen = loads[keys // cells] - (peaks_bps[pair] - bps) / numbers.capacity_bps[keys // cells]
-        np.maximum.at(of_cell, keys % cells, seen)
-        yield from _iterations(problem, plan, jobs, of_cell)
-    there = np.flatnonzero(peaks_bps > 0)
-    link, of_job = np.divmod(pairs[there], count)
-    own = peaks_bps[there] / numbers.capacity_bps[link]
-    for what, load, claimed in (
-        ("slowdown", loads[link], plan.job_slowdown),
-        ("own slowdown", own, plan.own_slowdown),
+        link, cell = np.divmod(keys, cells)
+        alone = bps / numbers.capacity_bps[link]
+        seen = loads[link] - peaks_bps[pair] / numbers.capacity_bps[link] + alone
+        slowdowns, own_slowdowns = (
+            np.maximum(1.0, np.bincount(numbers.cell_job, shares * _largest(cell, load, len(shares)), count))
+            for load in (seen, alone)
+        )
+    for what, found, claimed in (
+        ("slowdown", slowdowns, plan.job_slowdown),
+        ("own slowdown", own_slowdowns, plan.own_slowdown),
     ):
-        slowdowns = np.ones(count)
-        np.maximum.at(slowdowns, of_job, load)
-        for job, slowdown in zip(numbers.job_ids, slowdowns.tolist(), strict=True):
+        for job, slowdown in zip(numbers.job_ids, found.tolist(), strict=True):
             if job in claimed and not math.isclose(slowdown, claimed[job], rel_tol=_ROUNDING):
                 yield f"job {job} has {what} {slowdown:.6g}, but the plan claims {claimed[job]:.6g}"
 
 
-def _iterations(problem: Problem, plan: Plan, jobs: Sequence[JobId], of_cell: Floats) -> Iterator[str]:
-    """Yield the faults of the iteration slowdowns. ``of_cell``: slowdown of each cell."""
-    share, claimed, numbers = problem.phase_share, plan.iteration_slowdown, problem.numbers
-    if set(claimed) != (set() if share is None else set(jobs)):
-        yield f"the plan has iteration slowdowns for {sorted(claimed)}, but routes flows of {jobs}"
-    elif share is not None:
-        slowdowns = np.maximum(1.0, np.bincount(numbers.cell_job, share * of_cell, len(numbers.job_ids)))
-        for job, slowdown in zip(numbers.job_ids, slowdowns.tolist(), strict=True):
-            if job in claimed and not math.isclose(slowdown, claimed[job], rel_tol=_ROUNDING):
-                yield f"job {job} has iteration slowdown {slowdown:.6g}, but the plan claims {claimed[job]:.6g}"
+def _largest(of: NDArray[np.int64], loads: Floats, count: int) -> Floats:
+    """Return the largest load of each number from 0 to ``count`` - 1, and at least 1."""
+    largest = np.ones(count)
+    np.maximum.at(largest, of, loads)
+    return largest
 
 
 def _moves(problem: Problem, plan: Plan, routes: Sequence[Route | None], max_moves: int | None) -> Iterator[str]:
@@ -255,13 +253,7 @@ def _certificate(plan: Plan) -> Iterator[str]:
         yield f"the plan claims {plan.slowdowns_proven} proven slowdowns, but has {len(slowdowns)}"
     if plan.slowdowns_proven and worst > plan.bound * (1 + _SAME_SLOWDOWN):
         yield f"the plan claims that its worst slowdown {worst:.6g} is proven, but the bound is {plan.bound:.6g}"
-    longest = max(plan.iteration_slowdown.values(), default=1.0)
-    if not 1.0 <= plan.iteration_bound <= longest * (1 + _ROUNDING):
-        yield f"the bound {plan.iteration_bound:.6g} of iterations is not between 1 and the worst one, {longest:.6g}"
-    optimal, all_proven = plan.certificate == "optimal", plan.slowdowns_proven == len(slowdowns)
-    if optimal and longest > plan.iteration_bound * (1 + _SAME_SLOWDOWN):
-        yield f"the certificate is 'optimal', but the worst iteration {longest:.6g} exceeds {plan.iteration_bound:.6g}"
-    if optimal != all_proven and (optimal or not plan.iteration_slowdown):
+    if (plan.certificate == "optimal") != (plan.slowdowns_proven == len(slowdowns)):
         proven = f"{plan.slowdowns_proven} of {len(slowdowns)} slowdowns proven"
         yield f"the certificate is '{plan.certificate}' with {proven}"
     if plan.slowdowns_proven_listed and not plan.slowdowns_proven < plan.slowdowns_proven_listed <= len(slowdowns):

@@ -46,7 +46,7 @@ import gc
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -55,8 +55,8 @@ import numpy as np
 import structlog
 
 from controller.planning import closed_forms, greedy, three_tiers
-from controller.planning.bounds import Bounds, slowdown_bounds
-from controller.planning.efficiency import ecmp_slowdown, first_difference
+from controller.planning.bounds import Bounds, over_phases, peak_bounds
+from controller.planning.efficiency import ecmp_slowdown, first_difference, sorted_slowdowns
 from controller.planning.greedy import relieve
 from controller.planning.plan import (
     Draft,
@@ -79,6 +79,7 @@ from controller.planning.split_flows import search as split_search
 from controller.planning.split_flows.leaf_spine import aligned_cutting
 from controller.planning.whole_flows import iterations, own
 from controller.planning.whole_flows import search as whole_search
+from signalbox.jobs.spec import JobId
 
 log = structlog.get_logger(__name__)
 
@@ -97,10 +98,8 @@ _WHOLE_S, _WHOLE_FLOW_S, _WHOLE_SHARE = 0.05, 50e-6, 0.5
 """Time for whole flows when flows may be split: seconds, seconds per flow, and largest share of the remaining time."""
 _OWN_SHARE = 0.05
 """Share of the time limit that is reserved for smaller own slowdowns."""
-
-
-_ITERATIONS_SHARE = 0.2
-"""Share of the time limit that is reserved for smaller iteration slowdowns."""
+_PHASES_SHARE = 0.2
+"""Share of the time limit that is reserved for smaller slowdowns of jobs with several phases."""
 
 
 class Fault(Exception):
@@ -116,11 +115,7 @@ def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     def drafts(bounds: Bounds) -> Drafts:
         untangles = own.searches(problem)
         sooner = limits.sooner(_OWN_SHARE * limits.time_limit_s) if untangles else limits
-        if problem.phase_share is None:
-            found = _drafts(problem, sooner, bounds)
-        else:
-            found = _drafts(problem, sooner.sooner(_ITERATIONS_SHARE * limits.time_limit_s), bounds)
-            found = _with_shorter_iterations(problem, sooner, bounds, found)
+        found = _over_phases(problem, sooner, bounds)
         return _untangled(problem, limits, bounds, found) if untangles else found
 
     return judged(problem, limits, drafts)
@@ -189,7 +184,7 @@ def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Draft
     started = time.perf_counter()
     try:
         refuse_faults(problem)
-        bounds = slowdown_bounds(problem)
+        bounds = peak_bounds(problem)
         built = time.perf_counter()
         found = route(bounds)
     except Fault as fault:
@@ -281,7 +276,7 @@ def _candidates_without_subflows(problem: Problem, limits: PlanLimits, bounds: B
     whole = joined(problem) if problem.has_equal_subflows else None
     if whole is None:
         return
-    of_whole = slowdown_bounds(whole)
+    of_whole = peak_bounds(whole)
     enough = first_difference(of_whole.vector, bounds.vector) is None
     routes = None if enough else closed_forms.color_whole_first(problem, bounds)
     if routes:
@@ -312,16 +307,29 @@ def _candidate_with_few_paths(
     if start.paths == best.paths or start.moves > best.moves or len(problem.flows) > whole_search.MAX_FLOWS:
         return
     if all(flow.max_subflows == 1 for flow in problem.flows) and limits.allows("joining", 0.0):
-        aim = SlowdownVector(best.vector, best.job_slowdown)
+        aim = SlowdownVector(best.vector, best.peak_slowdown)
         yield draft(problem, "local-search", whole_search.local_search(problem, bounds, aim, start.routes, limits))
 
 
-def _with_shorter_iterations(problem: Problem, limits: PlanLimits, bounds: Bounds, found: Drafts) -> Drafts:
-    """Add a candidate with smaller iteration slowdowns when one is found."""
+def _over_phases(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
+    """Return candidates of all stages, and for jobs with several phases one with smaller slowdowns.
+
+    The stages look for small peak slowdowns. A search from the best candidate then looks for smaller slowdowns. Neither
+    runs when all slowdowns of the running routes are known to be the smallest possible: moves would gain nothing."""
+    if problem.phase_share is None:
+        return _drafts(problem, limits, bounds)
+    least = over_phases(problem, bounds).vector
+    kept = _running(problem) if problem.runs else None
+    if kept and kept.solver == "no-search" and _reaches(kept.job_slowdown, least):
+        return Drafts([kept])
+    found = _drafts(problem, limits.sooner(_PHASES_SHARE * limits.time_limit_s), bounds)
+    best = best_first(found.drafts)[0]
+    if _reaches(best.job_slowdown, least):
+        return found
     try:
-        better = iterations.shortened(problem, bounds, best_first(found.drafts)[0], limits)
+        better = iterations.shortened(problem, bounds, best, limits)
     except Exception:
-        log.exception("the search for smaller iteration slowdowns failed", generation=problem.generation)
+        log.exception("the search for smaller slowdowns over all phases failed", generation=problem.generation)
         return found
     return found._replace(drafts=[*found.drafts, better]) if better else found
 
@@ -350,7 +358,11 @@ def _running(problem: Problem) -> Draft:
 
 
 def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
-    return slowdowns_proven(candidate.vector, proven) == len(candidate.vector)
+    return _reaches(candidate.peak_slowdown, proven)
+
+
+def _reaches(of_job: Mapping[JobId, float], least: tuple[float, ...]) -> bool:
+    return slowdowns_proven(sorted_slowdowns(of_job), least) == len(of_job)
 
 
 def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:

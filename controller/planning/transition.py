@@ -25,7 +25,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from controller.fabric.topology import LinkId
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_loads, job_slowdowns
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_loads, peak_slowdowns
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes
 from controller.planning.whole_flows.cpsat import cp_model, solver_within
 from signalbox.jobs.spec import JobId
@@ -171,7 +171,7 @@ class _Model:
         if not self.complete:
             changing = _most_loaded_first(problem, start, changing)[:most]
         self.moves: dict[FlowId, Any] = {flow.id: self.cp.new_bool_var("") for flow in changing}
-        self._slowdowns = job_slowdowns(problem, start)
+        self._slowdowns = peak_slowdowns(problem, start)
         self._links = self._changing_links(goal)
         self._links_of: defaultdict[JobId, list[_Link]] = defaultdict(list)
         for link in self._links.values():

@@ -3,13 +3,14 @@
 Only Python is needed, and no solver. docs/reference/json-output.md describes the file,
 docs/explanation/planning.md#check-a-plan-yourself the proofs.
 
-The slowdown of a job is the largest load of a link that it uses. Its iteration slowdown is the sum of share * slowdown
-over its phases. A phase counts with its own demand on a link, and other jobs with their largest demand in any phase.
+The peak slowdown of a job is the largest load of a link that it uses, at least 1. If its phases have shares, its
+slowdown is the sum of share * slowdown over its phases; otherwise it is the peak slowdown. A phase counts with its own
+demand on a link, and other jobs with their largest demand in any phase.
 
 All numbers are integers; slowdowns, bounds and shares are multiples of 1 / ``denominator``. The proof for n jobs
-states: let the flows take any walks of ``hops`` links, and let the n - 1 worst slowdowns be at most those of the plan.
-Then the n-th slowdown is at least the bound of the proof. The plan's own n-th slowdown is at most ``tolerance``
-(relative) above that bound.
+states: let the flows take any walks of ``hops`` links, and let the n - 1 worst peak slowdowns be at most those of the
+plan. Then the n-th peak slowdown is at least the bound of the proof. The plan's own n-th peak slowdown is at most
+``tolerance`` (relative) above that bound.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def read(file: Any) -> Any:
 
 
 def verify(plan: Any) -> tuple[str, int]:
-    """Return a text on the proven slowdowns, and the number of slowdowns that only a search has proven.
+    """Return a text on the proven slowdowns, and the number of peak slowdowns that only a search has proven.
 
     The proofs of a search cannot be checked. Raises ``ValueError`` with the first claim that does not follow from the
     plan."""
@@ -50,14 +51,7 @@ def verify(plan: Any) -> tuple[str, int]:
                 f"job {job['name']} has slowdown {slowdown / whole:.9g} by its routes, but the plan claims "
                 f"{job['slowdown'] / whole:.9g}",
             )
-        iterations = iterations_of(plan)
-        for job, iteration in zip(plan["jobs"], iterations, strict=False):
-            _require(
-                job["iteration"] == iteration,
-                f"job {job['name']} has iteration slowdown {iteration / whole:.9g} by its routes, but the plan claims "
-                f"{job['iteration'] / whole:.9g}",
-            )
-        slowdowns, graph = sorted(of_job, reverse=True), Graph(plan["links"] if plan["cuts"] else [])
+        slowdowns, graph = sorted(peaks_of(plan), reverse=True), Graph(plan["links"] if plan["cuts"] else [])
         cuts = [Cut(plan, graph, cut) for cut in plan["cuts"]]
         bounds = [_bound(cuts, proof, slowdowns, whole) for proof in plan["proofs"]]
         proven, searched = plan["proven"], plan["searched"]
@@ -73,14 +67,15 @@ def verify(plan: Any) -> tuple[str, int]:
                 f"slowdown number {place} from the worst is {slowdown / whole:.9g}, but the proofs show only that it "
                 f"is at least {bound / whole:.9g}",
             )
-        worst, least = max([whole, *slowdowns]), max([whole, *(bound for _, bound in bounds)])
+        worst, least = max([whole, *slowdowns]), _least_peak(plan)
         known = proven + sum(slowdown <= near for slowdown in slowdowns[proven + searched :])
         text = f"worst slowdown {worst / whole:.6g}, at least {least / whole:.6g} with any routes; "
         text += f"{known} of {len(slowdowns)} slowdowns proven"
         text += f", {searched} more by a search, which cannot be checked" * (searched > 0)
-        if iterations:
-            text += f"; worst iteration slowdown {max(iterations) / whole:.6g}, "
-            text += f"at least {_iteration_bound(plan, cuts, {bound for _, bound in bounds}) / whole:.6g}"
+        if _has_shares(plan):
+            least = least_of(plan, cuts)
+            over_phases = f"worst slowdown {max(of_job) / whole:.6g}, at least {least / whole:.6g} with any routes; "
+            text = f"{over_phases}by the slowest phase of each job: {text}"
         return text, searched
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
         raise ValueError(f"the file is not a plan with its proofs: {type(error).__name__} {error}") from error
@@ -116,21 +111,22 @@ def _loads(plan: Any) -> dict[Any, dict[int, int]]:
     return loads
 
 
-def slowdowns_of(plan: Any) -> list[int]:
-    """Return the slowdown of each job, rounded up. Raises ``ValueError`` for a flow on a path that it may not take."""
+def peaks_of(plan: Any) -> list[int]:
+    """Return the peak slowdown of each job, rounded up.
+
+    Raises ``ValueError`` for a flow on a path that it may not take."""
     peaks, total = _peaks(plan, _loads(plan))
     load = {link: -(-rate // plan["links"][link][2]) for link, rate in total.items()}
     return [max([plan["denominator"], *(load[link] for link in of_job)]) for of_job in peaks]
 
 
-def iterations_of(plan: Any) -> list[int]:
-    """Return the iteration slowdown of each job, rounded up; empty when jobs have no shares of phases.
+def slowdowns_of(plan: Any) -> list[int]:
+    """Return the slowdown of each job, rounded up.
 
-    Raises ``ValueError`` for shares that do not add up to 1."""
-    whole, jobs = plan["denominator"], plan["jobs"]
-    if not any("shares" in job for job in jobs):
-        return []
-    loads = _loads(plan)
+    Raises ``ValueError`` for a flow on a path that it may not take, and for shares that do not add up to 1."""
+    if not _has_shares(plan):
+        return peaks_of(plan)
+    whole, jobs, loads = plan["denominator"], plan["jobs"], _loads(plan)
     peaks, total = _peaks(plan, loads)
     found = [0] * len(jobs)
     for number, job in enumerate(jobs):
@@ -142,6 +138,10 @@ def iterations_of(plan: Any) -> list[int]:
             found[number] += share * max([whole, *seen])
             _require(share >= 0, f"a share of job {job['name']} is negative")
     return [-(-slowdown // whole) for slowdown in found]
+
+
+def _has_shares(plan: Any) -> bool:
+    return any("shares" in job for job in plan["jobs"])
 
 
 def _peaks(plan: Any, loads: dict[Any, dict[int, int]]) -> tuple[list[dict[int, int]], dict[int, int]]:
@@ -157,15 +157,22 @@ def _peaks(plan: Any, loads: dict[Any, dict[int, int]]) -> tuple[list[dict[int, 
     return peaks, total
 
 
-def _iteration_bound(plan: Any, cuts: list[Cut], bounds: set[int]) -> int:
-    """Return a lower bound of the worst iteration slowdown, with any routes.
+def _least_peak(plan: Any) -> int:
+    least: int = max([plan["denominator"], *(proof["bound"] for proof in plan["proofs"])])
+    return least
 
-    When a cut shows that one of its jobs has at least the slowdown ``bound``, so has one of this job's phases."""
+
+def least_of(plan: Any, cuts: list[Cut] | None = None) -> int:
+    """Return the lower bound of the worst slowdown that the proofs show, for any routes.
+
+    When a cut shows that one of its jobs has at least the peak slowdown ``bound``, so has one of this job's phases."""
+    if not _has_shares(plan):
+        return _least_peak(plan)
     whole: int = plan["denominator"]
-    least = whole
-    for cut in cuts:
+    least, graph = whole, Graph(plan["links"])
+    for cut in cuts or [Cut(plan, graph, of) for of in plan["cuts"]]:
         shares = [share for job in cut.needs for _, share in plan["jobs"][job]["shares"]]
-        for bound in bounds:
+        for bound in {proof["bound"] for proof in plan["proofs"]}:
             if shares and cut.proves(set(cut.needs), 1, bound, bound):
                 least = max(least, whole + min(shares) * (bound - whole) // whole)
     return least
@@ -174,8 +181,8 @@ def _iteration_bound(plan: Any, cuts: list[Cut], bounds: set[int]) -> int:
 def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tuple[int, int]:
     """Return the number of jobs and the bound of one proof. Raises ``ValueError`` when the proof is wrong.
 
-    The proof states that at least ``jobs`` jobs are *slow*: their slowdown is at least ``bound``. It consists of groups
-    of jobs. A cut shows for each group that at least ``least`` of its jobs are slow.
+    The proof states that at least ``jobs`` jobs are *slow*: their peak slowdown is at least ``bound``. It consists of
+    groups of jobs. A cut shows for each group that at least ``least`` of its jobs are slow.
 
     The groups have weights, and the weight of a job is the sum over its groups. The sum of weight * ``least`` over all
     groups is larger than ``jobs - 1`` times the largest weight of a job. Therefore ``jobs - 1`` slow jobs cannot be

@@ -29,9 +29,8 @@ from controller.circuits.wiring.evaluation import (
 )
 from controller.circuits.wiring.finder import Orders
 from controller.circuits.wiring.traffic import in_rings, traffic_of
-from controller.planning.efficiency import hashed_links
+from controller.planning.efficiency import hashed_links, phase_slowdowns
 from controller.planning.next_hops import NextHops
-from controller.planning.phases import phase_slowdowns
 from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Routes

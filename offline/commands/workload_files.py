@@ -291,8 +291,6 @@ def _plan_report(scheme: str, known: Scenario, problem: Problem, plan: Plan) -> 
         },
         "job_slowdown": slowdowns,
         "objective": known.objective,
-        "iteration_slowdown": {job: _rounded(slowdown) for job, slowdown in plan.iteration_slowdown.items()},
-        "iteration_bound": _rounded(plan.iteration_bound),
         "own_slowdown": {job: _rounded(slowdown) for job, slowdown in plan.own_slowdown.items()},
         "sorted_slowdowns": [*map(_rounded, plan.sorted_slowdowns)],
         "mean_job_slowdown": _rounded(fmean(slowdowns.values())) if slowdowns else 1.0,
@@ -352,10 +350,6 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
         f"lower bound {whole} {found['integer_bound']:.4g}, with any splitting {found['fluid_bound']:.4g}"
         + ("; senders that do not pace their subflows are slower" if found["if_paced"] else "")
         + ("; flows without a path are left out" if found["unrouted"] else ""),
-        "worst iteration": f"{max(found['iteration_slowdown'].values()):.4g} times as long as ideally, "
-        f"at least {found['iteration_bound']:.4g} with any routes"
-        if found["iteration_slowdown"]
-        else "",
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} slowdowns proven "
         + proven_over(found["slowdowns_proven_listed"], found["candidates_listed"], found["path_stretch"])
         + (", cut short by the time limit" if found["cut_short"] else ""),

@@ -103,7 +103,7 @@ class FabricOptions:
     ] = Striping.BY_SHARE
     objective: Annotated[
         Objective,
-        typer.Option(help="For jobs with several phases: shorten the iteration, or the worst phase."),
+        typer.Option(help="Slowdown of a job with several phases: that of its iteration, or of its slowest phase."),
     ] = Objective.ITERATION
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of failures, hashes and searches.")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from controller.fabric.topology import Fabric, LinkId, Path
-from controller.planning.efficiency import slowdowns_and_own
+from controller.planning.efficiency import all_slowdowns
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
 from offline.scenarios.fabrics import leaf_spine
@@ -54,7 +54,7 @@ def stage(fabric: Fabric, jobs: Sequence[WorkloadJob], from_s: float = 0.0) -> S
 
 
 def plan_of(problem: Problem, routes: Routes) -> Plan:
-    slowdowns, own = slowdowns_and_own(problem, routes)
+    slowdowns, own, _ = all_slowdowns(problem, routes)
     return Plan(
         generation=problem.generation, routes=routes, unrouted=(), job_slowdown=slowdowns, own_slowdown=own, bound=1.0,
         fluid_bound=1.0, integer_bound=1.0, certificate="heuristic", slowdowns_proven=0, moves=0, solver="test",

@@ -68,7 +68,6 @@ def job(job_id: str, *, pinned: bool) -> JobStatus:
         vitals=Vitals(60.0, Reported(5, 2.6, (2.4, 2.6)) if pinned else Reported()),
         slowdown=1.25 if pinned else 0.0,
         ideal_communication_s=2.0 if pinned else 0.0,
-        efficiency_allowed=0.8 if pinned else 0.0,
         prediction_withheld="",
         routes={FlowId("10.0.1.1", "10.0.2.1"): whole(path), FlowId("10.0.2.1", "10.0.1.1"): None} if pinned else {},
         routes_generation=1,

@@ -90,7 +90,7 @@ def test_a_plan_is_made_and_shown(signalbox: Signalbox, spec_file: Path) -> None
     signalbox("jobs", "register", spec_file)
     assert signalbox("plan", "--now").out.startswith("adopted: better\n")
     assert "leaf1 > spine1 > leaf2" in signalbox("plan").out
-    ring = {"job_id": "ring", "slowdown": 1.25, "demand_source": None, "own_slowdown": 1.0, "iteration_slowdown": None}
+    ring = {"job_id": "ring", "slowdown": 1.25, "demand_source": None, "own_slowdown": 1.0}
     assert signalbox("plan", "--json").json["jobs"] == [ring]
     assert signalbox("plan", "--now", "--json").json["outcome"] == "adopted"
 

@@ -1136,21 +1136,19 @@ class Pair(_message.Message):
     def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ...) -> None: ...
 
 class PlannedJob(_message.Message):
-    __slots__ = ("job_id", "slowdown", "demand_source", "own_slowdown", "iteration_slowdown")
+    __slots__ = ("job_id", "slowdown", "demand_source", "own_slowdown")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     DEMAND_SOURCE_FIELD_NUMBER: _ClassVar[int]
     OWN_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
-    ITERATION_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     slowdown: float
     demand_source: DemandSource
     own_slowdown: float
-    iteration_slowdown: float
-    def __init__(self, job_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., demand_source: _Optional[_Union[DemandSource, str]] = ..., own_slowdown: _Optional[float] = ..., iteration_slowdown: _Optional[float] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., demand_source: _Optional[_Union[DemandSource, str]] = ..., own_slowdown: _Optional[float] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "max_slowdown", "bound", "gap", "certificate", "slowdowns_proven", "solver", "moves", "ecmp_slowdown", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows", "slowdowns_proven_listed", "candidates_listed", "iteration_bound", "goal")
+    __slots__ = ("generation", "max_slowdown", "bound", "gap", "certificate", "slowdowns_proven", "solver", "moves", "ecmp_slowdown", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows", "slowdowns_proven_listed", "candidates_listed", "goal")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
@@ -1172,7 +1170,6 @@ class Plan(_message.Message):
     BLOCKED_FLOWS_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWNS_PROVEN_LISTED_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_LISTED_FIELD_NUMBER: _ClassVar[int]
-    ITERATION_BOUND_FIELD_NUMBER: _ClassVar[int]
     GOAL_FIELD_NUMBER: _ClassVar[int]
     generation: int
     max_slowdown: float
@@ -1195,9 +1192,8 @@ class Plan(_message.Message):
     blocked_flows: int
     slowdowns_proven_listed: int
     candidates_listed: int
-    iteration_bound: float
     goal: GoalPlan
-    def __init__(self, generation: _Optional[int] = ..., max_slowdown: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., slowdowns_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_slowdown: _Optional[_Union[EcmpSlowdowns, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeSlowdown, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., slowdowns_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ..., iteration_bound: _Optional[float] = ..., goal: _Optional[_Union[GoalPlan, _Mapping]] = ...) -> None: ...
+    def __init__(self, generation: _Optional[int] = ..., max_slowdown: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., slowdowns_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_slowdown: _Optional[_Union[EcmpSlowdowns, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeSlowdown, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., slowdowns_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ..., goal: _Optional[_Union[GoalPlan, _Mapping]] = ...) -> None: ...
 
 class GoalPlan(_message.Message):
     __slots__ = ("max_slowdown", "jobs")
@@ -1406,7 +1402,7 @@ class ExplainRequest(_message.Message):
     def __init__(self, job_id: _Optional[str] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("job_id", "verdict", "answer", "slowdown", "efficiency_predicted", "efficiency_measured", "least_slowdown", "nic_slowdown", "flows", "flows_inside_a_leaf", "flows_hashed", "flows_without_a_path", "equally_full_links", "fullest_links", "cut", "best", "split", "demand", "prediction_withheld", "awaits_iterations", "hashed_slowdown", "pinning_gains_nothing", "fullest_nic", "own_link", "iteration_slowdown")
+    __slots__ = ("job_id", "verdict", "answer", "slowdown", "efficiency_predicted", "efficiency_measured", "least_slowdown", "nic_slowdown", "flows", "flows_inside_a_leaf", "flows_hashed", "flows_without_a_path", "equally_full_links", "fullest_links", "cut", "best", "split", "demand", "prediction_withheld", "awaits_iterations", "hashed_slowdown", "pinning_gains_nothing", "fullest_nic", "own_link")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
@@ -1431,7 +1427,6 @@ class ExplainResponse(_message.Message):
     PINNING_GAINS_NOTHING_FIELD_NUMBER: _ClassVar[int]
     FULLEST_NIC_FIELD_NUMBER: _ClassVar[int]
     OWN_LINK_FIELD_NUMBER: _ClassVar[int]
-    ITERATION_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     verdict: Verdict
     answer: _containers.RepeatedScalarFieldContainer[str]
@@ -1456,8 +1451,7 @@ class ExplainResponse(_message.Message):
     pinning_gains_nothing: bool
     fullest_nic: BusyLink
     own_link: BusyLink
-    iteration_slowdown: float
-    def __init__(self, job_id: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., answer: _Optional[_Iterable[str]] = ..., slowdown: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., least_slowdown: _Optional[float] = ..., nic_slowdown: _Optional[float] = ..., flows: _Optional[int] = ..., flows_inside_a_leaf: _Optional[int] = ..., flows_hashed: _Optional[int] = ..., flows_without_a_path: _Optional[int] = ..., equally_full_links: _Optional[int] = ..., fullest_links: _Optional[_Iterable[_Union[BusyLink, _Mapping]]] = ..., cut: _Optional[_Union[LeafCut, _Mapping]] = ..., best: _Optional[_Union[FoundRoutes, _Mapping]] = ..., split: _Optional[_Union[FoundRoutes, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., prediction_withheld: _Optional[str] = ..., awaits_iterations: _Optional[bool] = ..., hashed_slowdown: _Optional[float] = ..., pinning_gains_nothing: _Optional[bool] = ..., fullest_nic: _Optional[_Union[BusyLink, _Mapping]] = ..., own_link: _Optional[_Union[BusyLink, _Mapping]] = ..., iteration_slowdown: _Optional[float] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., answer: _Optional[_Iterable[str]] = ..., slowdown: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., least_slowdown: _Optional[float] = ..., nic_slowdown: _Optional[float] = ..., flows: _Optional[int] = ..., flows_inside_a_leaf: _Optional[int] = ..., flows_hashed: _Optional[int] = ..., flows_without_a_path: _Optional[int] = ..., equally_full_links: _Optional[int] = ..., fullest_links: _Optional[_Iterable[_Union[BusyLink, _Mapping]]] = ..., cut: _Optional[_Union[LeafCut, _Mapping]] = ..., best: _Optional[_Union[FoundRoutes, _Mapping]] = ..., split: _Optional[_Union[FoundRoutes, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., prediction_withheld: _Optional[str] = ..., awaits_iterations: _Optional[bool] = ..., hashed_slowdown: _Optional[float] = ..., pinning_gains_nothing: _Optional[bool] = ..., fullest_nic: _Optional[_Union[BusyLink, _Mapping]] = ..., own_link: _Optional[_Union[BusyLink, _Mapping]] = ...) -> None: ...
 
 class BusyLink(_message.Message):
     __slots__ = ("link", "nic", "load", "background", "jobs")

@@ -29,7 +29,7 @@ from controller.circuits.wiring.rings import coin_change_routes
 from controller.circuits.wiring.traffic import Traffic, in_rings, traffic_of
 from controller.fabric.topology import Dpid, Fabric, Host, Link, Port, PortNo, PortRef, Switch
 from controller.planning.bounds import slowdown_bounds
-from controller.planning.phases import phase_slowdowns
+from controller.planning.efficiency import phase_slowdowns
 from controller.planning.plan import Plan, answered
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Problem

@@ -40,7 +40,6 @@ from controller.planning.efficiency import (
     job_loads,
     job_slowdowns,
 )
-from controller.planning.phases import iteration_slowdowns
 from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, flow_count
@@ -81,7 +80,6 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
     links = _busy_links(network, {**nics_only, **running}, job_id)
     routes = [running[flow.id] for flow in own if flow.id in running]
     hashed = _if_hashed(problem, own, running, limits)
-    pinned_all = len(running) == len(problem.flows)
     pinned = min(slowdown, best.slowdown) if best else slowdown
     found = JobAnalysis(
         job_id=job_id,
@@ -109,7 +107,6 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         pinning_gains_nothing=hashed is not None and hashed.is_as_good_as(pinned, request.min_gain),
         fullest_nic=next((link for link in links if link.nic), None),
         own_link=_own_link(links, job_id),
-        iteration_slowdown=iteration_slowdowns(problem, running).get(job_id) if pinned_all else None,
     )
     if request.arrangement is None:
         return found

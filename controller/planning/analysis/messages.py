@@ -453,8 +453,6 @@ class JobAnalysis:
     fullest_nic: BusyLink | None = None
     own_link: BusyLink | None = None
     """Link between switches that the job's own flows load most; None unless they exceed its capacity."""
-    iteration_slowdown: float | None = None
-    """Slowdown of the job over all its phases (``phases``); None when iterations do not count, or flows are hashed."""
 
     @property
     def prediction_withheld(self) -> str:
@@ -465,7 +463,7 @@ class JobAnalysis:
         """Predicted efficiency: 0 while some flow has no path, None when the prediction is withheld."""
         if self.flows_without_a_path:
             return 0.0
-        return None if self.withheld else 1 / (self.iteration_slowdown or self.slowdown)
+        return None if self.withheld else 1 / self.slowdown
 
 
 # ---- results: single failures

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.topology import Path
-from controller.planning.efficiency import job_slowdowns, sorted_slowdowns
+from controller.planning.efficiency import peak_slowdowns, sorted_slowdowns
 from controller.planning.problem import Floats, FlowId, Ints, PathShare, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.lp import FluidModel, Goal
@@ -84,7 +84,7 @@ class Divider:
             laid = self._placed_evenly(laid, unfit, room)
         routes = fewer_subflows(of, {**self._before, **laid}, room)
         loads = of.link_loads(of.loads(of.amounts(routes)))
-        slowdowns = sorted_slowdowns(job_slowdowns(self._problem, routes))
+        slowdowns = sorted_slowdowns(peak_slowdowns(self._problem, routes))
         return _Outcome(slowdowns, routes, bool((loads <= room * (1 + _EXCEEDED) + _EXCEEDED).all()))
 
     def _placed_evenly(self, laid: Routes, unfit: Sequence[int], room: Floats) -> dict[FlowId, Route]:

@@ -31,15 +31,15 @@ import structlog
 
 from controller.fabric.topology import Path
 from controller.planning import greedy
-from controller.planning.bounds import Bounds, slowdown_bounds
+from controller.planning.bounds import Bounds, peak_bounds
 from controller.planning.closed_forms import common_links_of, parts
 from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
     first_difference,
     is_less,
     job_loads,
-    job_slowdowns,
     links_beyond,
+    peak_slowdowns,
     sorted_slowdowns,
 )
 from controller.planning.plan import Draft, Drafts, best_first, draft, slowdowns_proven
@@ -174,7 +174,7 @@ class _Stages:
     def whole(self, whole_flows: WholeFlows) -> None:
         """Plan whole flows, if their bounds allow smaller slowdowns than those of the best candidate."""
         whole = with_subflows(self._problem, 1)
-        bounds = slowdown_bounds(whole)
+        bounds = peak_bounds(whole)
         if not self._reached and is_less(bounds.vector, self._best.vector):
             self.found += whole_flows(whole, bounds, self._all)
 
@@ -321,7 +321,7 @@ def solve_by_part(
         free = replace(limits, max_moves=None)
         part = problem if len(flows) == len(problem.flows) else problem.with_flows(flows)
         optima = 1 if limits.max_moves is None else 2
-        of_part = bounds if part is problem else slowdown_bounds(part)
+        of_part = bounds if part is problem else peak_bounds(part)
         found = _of_part(part, of_part, free, aims, drafts, optima, searching)
         if found is None:
             return None
@@ -358,7 +358,7 @@ def _of_part(
         drafts += [_draft(part, routes)] if routes else []
     best = best_first(drafts)[0]
     if not best.moves and all(
-        slowdown <= aims[job] * (1 + SLOWDOWN_TOLERANCE) for job, slowdown in best.job_slowdown.items()
+        slowdown <= aims[job] * (1 + SLOWDOWN_TOLERANCE) for job, slowdown in best.peak_slowdown.items()
     ):
         return Drafts([best], bounds.vector)
     if not searching:
@@ -459,7 +459,7 @@ class _Search:
         A link may have a load up to the smallest slowdown of the jobs on it. A job is barred from links that may have a
         larger load than its slowdown. A link without jobs may have a load up to the smallest slowdown of the jobs that
         could use it."""
-        slowdown, links = job_slowdowns(self._problem, aim), self._problem.link_number
+        slowdown, links = peak_slowdowns(self._problem, aim), self._problem.link_number
         least = np.full(len(links), np.inf)
         for link, jobs in job_loads(self._problem, aim).items():
             least[links[link]] = min(slowdown[job] for job in jobs)
@@ -501,7 +501,7 @@ class _Search:
             if self._problem.moves(routes) > self._max_moves:
                 least = middle
                 continue
-            enough, slowdowns = middle, sorted_slowdowns(job_slowdowns(self._problem, routes))
+            enough, slowdowns = middle, sorted_slowdowns(peak_slowdowns(self._problem, routes))
             if slowdowns < found_slowdowns:  # when time runs out, more moves may give larger slowdowns
                 found, found_slowdowns = routes, slowdowns
         return found
@@ -559,7 +559,7 @@ def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
 def _whole_routes(problem: Problem, limits: PlanLimits) -> Routes:
     """Return routes of whole flows; running flows may have to move."""
     routes = greedy.assign(problem, keep_current=True)
-    bounds = slowdown_bounds(problem)
-    if max(job_slowdowns(problem, routes).values(), default=1.0) <= bounds.worst or problem.paths.stretch:
+    bounds = peak_bounds(problem)
+    if max(peak_slowdowns(problem, routes).values(), default=1.0) <= bounds.worst or problem.paths.stretch:
         return routes
     return whole_search.local_search(problem, bounds, slowdown_vector(bounds, limits), routes, limits)

@@ -1,15 +1,15 @@
-"""Local search for smaller iteration slowdowns of jobs with several phases (``phases``).
+"""Local search for smaller slowdowns of jobs with several phases (``efficiency``).
 
-The search lowers the iteration slowdown of one job after the other, the largest first. To lower it, one phase of the
-job must become faster, and the job's other phases may become slower by up to half of the gain. Jobs whose iteration
-slowdown is at least as large keep the slowdowns of all their phases. Jobs with a smaller one may become as slow as the
-job is afterwards. So the sorted iteration slowdowns only get smaller. It is the local search of ``search`` with limits
+The search lowers the slowdown of one job after the other, the largest first. To lower it, one phase of the job must
+become faster, and the job's other phases may become slower by up to half of the gain. Jobs whose slowdown is at least
+as large keep the slowdowns of all their phases. Jobs with a smaller one may become as slow as the job is afterwards. So
+the sorted slowdowns only get smaller. It is the local search of ``search`` with limits
 for phases instead of jobs.
 
 Flows that are split take part as *pieces*: each subflow is a whole flow of the search, with its share of the demand. A
 whole flow that may be split has two equal pieces, unless it has a route already.
 
-In: a problem and a candidate. Out: the candidate with smaller iteration slowdowns."""
+In: a problem and a candidate. Out: the candidate with smaller slowdowns."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from itertools import pairwise
 import numpy as np
 
 from controller.fabric.topology import Path
-from controller.planning.bounds import Bounds
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE
-from controller.planning.phases import cell_bounds, of_iterations
+from controller.planning.bounds import Bounds, phase_bounds
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, of_iterations
 from controller.planning.plan import Draft, draft
 from controller.planning.problem import Floats, Flow, FlowId, Ints, PathShare, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split_flows.dividing import exactly_one
@@ -49,14 +48,14 @@ _ROUNDING = 1e-7
 
 
 def shortened(problem: Problem, bounds: Bounds, best: Draft, limits: PlanLimits) -> Draft | None:
-    """Return a candidate with smaller iteration slowdowns than ``best``; None when none is found.
+    """Return a candidate with smaller slowdowns than ``best``; None when none is found.
 
     ``Problem.phase_share`` must not be None."""
-    share, least = problem.phase_share, cell_bounds(problem, bounds)
+    share, least = problem.phase_share, phase_bounds(problem, bounds.cuts, bounds.cuts.most)
     if share is None or limits.max_moves == 0 or problem.paths.stretch or limits.left_s <= 0:
         return None
     own = dict(zip(problem.numbers.job_ids, of_iterations(problem, least, share).tolist(), strict=True))
-    if all(slowdown <= own[job] * (1 + SLOWDOWN_TOLERANCE) for job, slowdown in best.iteration_slowdown.items()):
+    if all(slowdown <= own[job] * (1 + SLOWDOWN_TOLERANCE) for job, slowdown in best.job_slowdown.items()):
         return None
     pieces = _pieces(problem, best.routes)
     flows = [flow for of in pieces.values() for flow, _ in of]
@@ -107,7 +106,7 @@ class _IterationSearch(LocalSearch):
         super().__init__(problem, start, limits, self._of_phases)
 
     def lower(self, steps: int) -> bool:
-        """Lower the iteration slowdowns in at most ``steps`` steps; return whether one was lowered."""
+        """Lower the slowdowns in at most ``steps`` steps; return whether one was lowered."""
         end, found, round_number = self._step + steps, False, 0
         while round_number < _ROUNDS:
             slower = self._which_get_slower(round_number)
@@ -128,7 +127,7 @@ class _IterationSearch(LocalSearch):
         return self._share if round_number == 1 else self._noise.random(len(self._share)) ** _PEAKED
 
     def _now(self) -> tuple[Floats, Floats]:
-        """Return the slowdown of each cell, and the iteration slowdown of each job."""
+        """Return the slowdown of each cell, and that of each job."""
         of_cells: Floats = np.maximum(self._least, self._of_phases.slowdowns_of_cells())
         return of_cells, of_iterations(self._problem, of_cells, self._share)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from controller.planning.bounds import Bounds
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, of_iterations
 from controller.planning.plan import Draft, draft
 from controller.planning.problem import Floats, Ints, PlanLimits, Problem
 from controller.planning.whole_flows.search import CappedLoads, Links, LocalSearch
@@ -46,7 +46,9 @@ def untangled(problem: Problem, bounds: Bounds, best: Draft, limits: PlanLimits)
     if max(best.own_slowdown.values(), default=1.0) <= 1 + SLOWDOWN_TOLERANCE or limits.left_s <= 0:
         return None
     alone = np.maximum(1.0, bounds.cuts.job_slowdowns()).tolist()
-    floors = dict(zip(problem.numbers.job_ids, alone, strict=True))
+    share, cuts = problem.phase_share, bounds.cuts
+    least = alone if share is None else of_iterations(problem, cuts.cell_slowdowns(cuts.most), share).tolist()
+    floors = dict(zip(problem.numbers.job_ids, least, strict=True))
     if all(own <= floors[job] * (1 + SLOWDOWN_TOLERANCE) for job, own in best.own_slowdown.items()):
         return None
     search = _OwnSearch(problem, best, limits)
@@ -58,7 +60,7 @@ class _OwnSearch(LocalSearch):
     def __init__(self, problem: Problem, best: Draft, limits: PlanLimits) -> None:
         self._own = _OwnLoads(problem)
         super().__init__(problem, best.routes, limits, self._own)
-        self._vector = [best.job_slowdown.get(job, 1.0) for job in problem.numbers.job_ids]
+        self._vector = [best.peak_slowdown.get(job, 1.0) for job in problem.numbers.job_ids]
 
     def lower(self, floors: Sequence[float], steps: int) -> None:
         """Lower the own slowdowns towards ``floors`` in at most ``steps`` steps."""

@@ -145,7 +145,7 @@ def _by_tabu(problem: Problem, limits: PlanLimits, bounds: Bounds, least: Sequen
         found = draft(problem, "tabu-search", routes)
         if not found.moves:
             return [found]
-        aim = SlowdownVector(found.vector, found.job_slowdown)
+        aim = SlowdownVector(found.vector, found.peak_slowdown)
         return [found, draft(problem, "tabu-search", local_search(problem, bounds, aim, routes, limits))]
     except Exception:
         log.exception("tabu search failed; using the candidates of other solvers", generation=problem.generation)

@@ -41,7 +41,7 @@ class TellsSlowdowns(Fatal):
 
     def submit(self, request: PlanningRequest) -> None:
         if isinstance(request, WorkOutSlowdowns):
-            self._put(Slowdowns(request.snapshot.generation, {}, {}, frozenset()))
+            self._put(Slowdowns(request.snapshot.generation, {}, frozenset()))
         else:
             super().submit(request)
 

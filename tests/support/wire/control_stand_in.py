@@ -210,7 +210,6 @@ class ControlStandIn:
             vitals=job.vitals,
             slowdown=0.0 if missing else 1.25,
             ideal_communication_s=0.0 if missing else 0.5,
-            efficiency_allowed=0.0 if missing else 0.8,
             prediction_withheld="",
             routes=routes,
             dividing=job.dividing,

@@ -118,7 +118,7 @@ def job_status(**changes: Any) -> JobStatus:
     fields: dict[str, Any] = {
         "registration": Registration(spec, "uid-1", "red", 1e9), "state": "ecmp", "missing_hosts": (),
         "vitals": Vitals(160.0, Reported(3, 5.0, (4.0,))), "slowdown": 2.0, "ideal_communication_s": 1.0,
-        "efficiency_allowed": 0.5, "prediction_withheld": "", "routes": {FLOW: None}, "routes_generation": 9,
+        "prediction_withheld": "", "routes": {FLOW: None}, "routes_generation": 9,
         "dividing": Dividing(),
     }  # fmt: skip
     return JobStatus(**{**fields, **changes})

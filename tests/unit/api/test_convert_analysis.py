@@ -55,7 +55,6 @@ def test_all_parts_of_a_job_analysis_are_sent() -> None:
         hashed_slowdown=2.5,
         fullest_nic=NIC,
         own_link=NIC,
-        iteration_slowdown=1.6,
     )
     message = explain_message(whole)
     assert set(message.DESCRIPTOR.fields_by_name) - {field.name for field, _ in message.ListFields()} == {
@@ -64,7 +63,7 @@ def test_all_parts_of_a_job_analysis_are_sent() -> None:
     }, "those are 0"
     assert message.demand == demand_message(demand())
     assert message.hashed_slowdown == 2.5
-    assert (message.verdict, message.slowdown, message.efficiency_predicted) == (pb.VERDICT_FABRIC, 2.0, 1 / 1.6)
+    assert (message.verdict, message.slowdown, message.efficiency_predicted) == (pb.VERDICT_FABRIC, 2.0, 0.5)
     assert message.fullest_links[0].jobs[1] == pb.JobShare(job_id="b", flows=1, load=1.0)
     assert message.cut == pb.LeafCut(
         leaf="s1", direction=pb.DIRECTION_OUT, links=3, failed=1, drained=2, fluid_slowdown=4 / 3, whole_slowdown=2.0,

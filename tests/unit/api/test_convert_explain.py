@@ -70,14 +70,6 @@ def test_a_job_that_collides_with_itself_is_named_with_the_link() -> None:
     assert not any("collides" in text for of in (None, one) for text in said(replace(slow, own_link=of)))
 
 
-def test_the_iteration_of_a_job_with_several_phases_is_less_slow_than_its_slowest_phase() -> None:
-    slow = replace(FINE, verdict=Verdict.FABRIC, slowdown=2.0, iteration_slowdown=1.25)
-    assert (
-        "The network slows job 'g1': its communication takes up to 1.25 times as long as on an idle fabric (efficiency "
-        "80.0%), and its slowest phase up to 2.00 times."
-    ) in said(slow)
-
-
 def changes(patterns: str, now: str) -> str:
     return (
         f"According to the counters of switches, job 'g1' changes between {patterns} traffic patterns, and sends {now}"

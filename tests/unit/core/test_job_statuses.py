@@ -38,20 +38,8 @@ def job_of(job_id: str, ips: list[str], **more: Any) -> Job:
     return JobRegistry(10).register(RegisterJob(ring_job(job_id, ips, **more)), 0.0)
 
 
-def told(
-    statuses: JobStatuses,
-    *jobs: Job,
-    hosts: Mapping[str, Host] = HOSTS,
-    phase_slowdowns: Mapping[JobId, Mapping[int, float]] | None = None,
-) -> Mapping[JobId, JobStatus]:
-    return statuses(by_id(*jobs), {}, {}, hosts, {}, {}, Slowdowns(1, {A: 2.0, B: 2.0}, phase_slowdowns or {}))
-
-
-def test_a_phase_without_a_slowdown_takes_as_long_as_on_an_idle_fabric() -> None:
-    ring = {"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1_000_000}
-    job = job_of("a", ["10.0.0.1", "10.0.1.1"], collectives=[{**ring, "phase": phase} for phase in (0, 1)])
-    assert told(JobStatuses(), job)[A].efficiency_allowed == 1 / 2
-    assert told(JobStatuses(), job, phase_slowdowns={A: {0: 3.0}})[A].efficiency_allowed == 2 / 4
+def told(statuses: JobStatuses, *jobs: Job, hosts: Mapping[str, Host] = HOSTS) -> Mapping[JobId, JobStatus]:
+    return statuses(by_id(*jobs), {}, {}, hosts, {}, {}, Slowdowns(1, {A: 2.0, B: 2.0}))
 
 
 def test_a_job_that_changes_is_told_beside_one_whose_hosts_do() -> None:

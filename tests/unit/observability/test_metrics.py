@@ -3,12 +3,11 @@
 import socket
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from controller.config import Config
 from controller.demand.job_demand import Difference, Finding
@@ -18,7 +17,6 @@ from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
 from controller.observability.metrics import _Client, displaced
-from controller.shared_map import FEW_SECONDS, Histogram
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.flow_tables import Dropped
 from controller.tables.rules import OtherTable, Table
@@ -28,31 +26,8 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind, Mode
 from tests.support import status_example as example
 from tests.support.fake_fabric import FakeFabric
-from tests.support.known_members import only_member
 from tests.support.optical_fabric import OpticalFabric, with_job
-
-
-def exposition(status: Status, now: float = 104.0) -> str:
-    board = StatusBoard()
-    board.publish(status)
-    board.certificates_end = {"api": 1.8e9}
-    board.membership = only_member()
-    board.call_times = {("RegisterJob", "OK"): Histogram(FEW_SECONDS).observed(0.004, 0.2, 30.0)}
-    return Exposition(board, clock=lambda: now).text()
-
-
-class Scrape:
-    def __init__(self, text: str) -> None:
-        self.samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-        self.names = {sample.name for sample in self.samples}
-
-    def series(self, name: str) -> list[Mapping[str, str]]:
-        return [sample.labels for sample in self.samples if sample.name == name]
-
-    def value(self, name: str, **labels: str) -> float:
-        found = [s.value for s in self.samples if s.name == name and labels.items() <= s.labels.items()]
-        assert len(found) == 1, f"{name}{labels}: {found}"
-        return found[0]
+from tests.support.scrape import Scrape, exposition
 
 
 @pytest.fixture(scope="module")

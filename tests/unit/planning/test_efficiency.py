@@ -18,9 +18,9 @@ from controller.planning.efficiency import (
     job_slowdowns,
     network_efficiency,
     outweighed,
+    phase_slowdowns,
 )
 from controller.planning.next_hops import NextHops
-from controller.planning.phases import phase_slowdowns
 from controller.planning.problem import Flow, Ints, PathShare, PlanLimits, Problem, whole
 from controller.planning.snapshot import demands, ideal_communication_s, ideal_time_s
 from signalbox.jobs.collectives import VirtualLink

@@ -46,7 +46,7 @@ def problem() -> Problem:
 
 def a_draft(*slowdowns: float, moves: int = 0, solver: str = "greedy", own: float = 1.0) -> Draft:
     of_job = {JobId(f"job{n}"): slowdown for n, slowdown in enumerate(slowdowns)}
-    return Draft(solver, {}, of_job, dict.fromkeys(of_job, own), moves)
+    return Draft(solver, {}, of_job, dict.fromkeys(of_job, own), of_job, moves)
 
 
 @pytest.mark.parametrize("slowdown", [2.0, 2.0 * (1 + 1e-6)], ids=["equal", "equal but for rounding"])

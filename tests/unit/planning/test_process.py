@@ -147,7 +147,7 @@ def test_what_is_asked_while_a_process_dies_is_answered(start: Start, monkeypatc
 def test_slowdowns_that_have_come_are_not_asked_for_again(start: Start) -> None:
     planning = start(make=TellsSlowdowns)
     planning.submit(WorkOutSlowdowns(request(1).snapshot, draws=2))
-    assert planning.messages.get(timeout=DEADLINE_S) == Slowdowns(1, {}, {}, frozenset())
+    assert planning.messages.get(timeout=DEADLINE_S) == Slowdowns(1, {}, frozenset())
     child().kill()
     planning.submit(request(2))
     assert planning.messages.get(timeout=DEADLINE_S) == Planned(NoPlan(2, ALL_FLOWS))

@@ -76,7 +76,7 @@ def test_a_plan_comes_with_its_verdict_and_the_slowdowns_of_the_routes_that_stay
     assert all(slowdown >= 1 for slowdown in compared.of_scheme.values())
     assert planned.adopted
     assert planned.slowdowns
-    assert planned.slowdowns.of_phase
+    assert planned.slowdowns.of_job
     planning.submit(replace(request(8), installs=False))
     running = inbox.slowdowns.get(timeout=DEADLINE_S)
     assert (running.generation, set(running.of_job)) == (8, {flow.job_id for flow in request(8).snapshot.problem.flows})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 
 from controller import answerer
 from controller.answerer import Answerer
-from controller.config import Config, DiscoveryConfig, FabricConfig
+from controller.api.convert import job_message
+from controller.api.convert_plan import plan_bytes
+from controller.config import Config, DiscoveryConfig, FabricConfig, PlanningConfig
 from controller.core.messages import Reply
 from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
@@ -44,7 +48,10 @@ from controller.planning.verify import verify
 from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, NotKnownYet, SignalboxError
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.words import FailureKind, Mode
+from signalbox.live.jobs import job_slowdown
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import FailureKind, Mode, Objective
+from tests.support.command_line import Signalbox, signalbox
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.planning.fabrics import (
     RATE,
@@ -64,7 +71,10 @@ from tests.support.planning.fabrics import (
 )
 from tests.support.planning.plans import link_loads, planned
 from tests.support.planning.split_problems import split
+from tests.support.scrape import Scrape, exposition
 from tests.support.three_rings import started
+
+__all__ = ("signalbox",)
 
 LIMITS = PlanLimits(time_limit_s=10, deterministic=True)
 
@@ -534,3 +544,81 @@ def test_hashed_flows_are_not_left_out_silently() -> None:
         proof(pinned(MEETING, {first.id: whole(MEETING.candidates(first)[0])}))
     with pytest.raises(NotKnownYet, match="no route is in force"):
         proof(problem_of(FABRIC, []))
+
+
+# ---- one slowdown in all answers
+
+
+SENT = ((0, 9_000_000, 0), (1, 4_500_000, 0), (0, 750_000, 1), (1, 750_000, 1), (2, 1_000_000, 1))
+"""Host of the sending leaf, bytes and phase of each transfer to the host with the same number on the other leaf.
+
+The long phase needs two of the three flows apart; then two flows of the short phase collide."""
+
+
+def two_phases(first_leaf: int) -> dict[str, Any]:
+    transfers = [
+        {"src": host, "dst": 3 + host, "bytes_per_iteration": size, "phase": phase} for host, size, phase in SENT
+    ]
+    endpoints = [f"10.0.{leaf}.{host}" for leaf in (first_leaf, first_leaf + 1) for host in (1, 2, 3)]
+    return {"job_id": "job", "endpoints": endpoints, "transfers": transfers}
+
+
+def slowdown_by_hand(fabric: FakeFabric, objective: Objective) -> float:
+    """Return the slowdown by the paths that packets take; all links and NICs have the same rate."""
+    time: Counter[int] = Counter()
+    for _, size, phase in SENT:
+        time[phase] = max(time[phase], size)
+    load: defaultdict[tuple[int, str], float] = defaultdict(float)
+    for host, size, phase in SENT:
+        path = fabric.trace(f"10.0.1.{host + 1}", f"10.0.2.{host + 1}")
+        assert path
+        load[phase, path[1]] += size / time[phase]
+    slowdown = {phase: max(of for (number, _), of in load.items() if number == phase) for phase in time}
+    if objective is Objective.PHASE:
+        return max(1.0, *slowdown.values())
+    return sum(time[phase] * max(1.0, slowdown[phase]) for phase in time) / time.total()
+
+
+@pytest.mark.parametrize(("objective", "slowdown"), [(Objective.ITERATION, 1.075), (Objective.PHASE, 1.5)])
+def test_every_answer_has_the_slowdown_bound_and_gap_of_the_objective(
+    objective: Objective, slowdown: float, signalbox: Signalbox, tmp_path: Path
+) -> None:
+    """The slowest phase has slowdown 1.75 under the routes with the shortest iteration, and 1.5 otherwise."""
+    config = CONFIG.model_copy(update={"planning": PlanningConfig(objective=objective)})
+    fabric = started(FakeFabric(leaves=2, spines=2, hosts_per_leaf=3), config=config)
+    fabric.send(RegisterJob(JobSpec.parse(two_phases(1))))
+    fabric.run(3)
+    status, plan = fabric.status, fabric.status.plan
+    assert plan
+    job, expected = status.jobs[JobId("job")], pytest.approx(slowdown, rel=1e-6)
+    assert slowdown_by_hand(fabric, objective) == expected
+    message, planned = job_message(job, fabric.now), pb.GetPlanResponse()
+    planned.ParseFromString(plan_bytes(planned, plan, status, installed=True))
+    assert job_slowdown(message) == f"{slowdown:.3f}"
+    assert message.efficiency_predicted == pytest.approx(1 / slowdown)
+    of_plan = planned.plan
+    assert of_plan.max_slowdown == of_plan.jobs[0].slowdown == of_plan.jobs[0].own_slowdown == expected
+    scrape = Scrape(exposition(status, fabric.now))
+    for name in ("signalbox_job_slowdown", "signalbox_plan_slowdown"):
+        assert scrape.value(name) == expected
+    assert scrape.value("signalbox_plan_bound") == of_plan.bound == plan.bound
+    assert scrape.value("signalbox_plan_gap_ratio") == of_plan.gap == pytest.approx(slowdown / plan.bound - 1)
+    explained, failures = analysed_job(fabric, "job"), analysed_failures(fabric, names=("spine1",))
+    assert explained.slowdown == failures.present.slowdown == expected
+    assert explained.efficiency_predicted == pytest.approx(1 / slowdown)
+    assert failures.present.bound == pytest.approx(plan.bound)
+    assert explained.best
+    assert explained.best.worst_slowdown == expected
+    assert explained.best.worst_bound == pytest.approx(plan.bound)
+    (tmp_path / "jobs.json").write_text(json.dumps([two_phases(0)]))
+    options = ("--leaves", 2, "--spines", 2, "--hosts-per-leaf", 3, "--jobs", tmp_path / "jobs.json", "--json")
+    on_paper = signalbox("plan-file", *options, "--objective", objective).json
+    assert on_paper["max_slowdown"] == on_paper["job_slowdown"]["job"] == expected
+    assert on_paper["bound"] == pytest.approx(plan.bound)
+    explained_on_paper = signalbox("explain", "job", *options, "--objective", objective).json
+    assert explained_on_paper["slowdown"] == expected
+    assert explained_on_paper["hashed_slowdown"] == pytest.approx(explained.hashed_slowdown, rel=0.1)
+    now = signalbox("what-if", *options, "--objective", objective).json["now"]
+    assert now["slowdown"] == expected
+    assert now["bound"] == pytest.approx(on_paper["fluid_bound"])
+    assert now["integer_bound"] == pytest.approx(plan.integer_bound)
