@@ -10,7 +10,6 @@ The exit status is 1 when the memory has grown by more than 10 % since a fifth o
 controller remembers as much as it may: 10,000 ended jobs and 10,000 lease tokens.
 """
 
-import subprocess
 import tempfile
 import threading
 import time
@@ -31,6 +30,7 @@ from signalbox.client import Client
 from signalbox.credentials import Credentials
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import Algorithm, JobSpec
+from tests.support.wire.certificates import Authority
 
 RESULTS = Path("out/bench/long_run.json")
 CLIENTS = 4
@@ -43,7 +43,6 @@ RANKS = 8
 LEASE_S = 60.0
 POLL_S = 0.2
 KIBI, MEBI = 1 << 10, 1 << 20
-_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +114,17 @@ def _job(job_id: str, client_number: int, size: int) -> JobSpec:
     return announcement(job_id, ips, Algorithm.RING_ALL_REDUCE, size, LEASE_S)
 
 
-def _secured(folder: Path) -> Credentials:
-    """Return a client's credentials, after creating CA, certificate and token if they do not exist yet."""
-    authority, token = folder / "ca.pem", folder / "trainers.token"
-    if not token.exists():
-        own = ("-subj", "/CN=authority", "-keyout", folder / "ca.key", "-out", authority)
-        subprocess.run(["openssl", "req", "-x509", *_KEY, *own], check=True, capture_output=True)
-        signed = ("-CA", authority, "-CAkey", folder / "ca.key", "-addext", "subjectAltName=IP:127.0.0.1")
-        files = ("-subj", "/CN=controller", "-keyout", folder / "controller.key", "-out", folder / "controller.pem")
-        subprocess.run(["openssl", "req", "-x509", *_KEY, *signed, *files], check=True, capture_output=True)
-        secret, digest = new_token()
-        for file, text in (
-            (folder / "tokens.toml", token_table("trainers", Role.TENANT, "blue", digest)),
-            (token, secret),
-        ):
-            file.touch(0o600)
-            file.write_text(text)
-    return Credentials(tls_ca=authority, token_file=token)
+def _secured(folder: Path) -> tuple[dict[str, str], Credentials]:
+    """Return settings of the API with new certificates and tokens, and a client's credentials."""
+    authority = Authority(folder, "authority")
+    own = authority.sign("controller", also="IP:127.0.0.1")
+    secret, digest = new_token()
+    tokens, token = folder / "tokens.toml", folder / "trainers.token"
+    for file, text in ((tokens, token_table("trainers", Role.TENANT, "blue", digest)), (token, secret)):
+        file.touch(0o600)
+        file.write_text(text)
+    api = {"certificate": str(own.certificate), "private_key": str(own.private_key), "tokens": str(tokens)}
+    return api, Credentials(tls_ca=authority.certificate, token_file=token)
 
 
 @contextmanager
@@ -148,11 +141,9 @@ def measured(folder: Path, load: Load, cycles: int) -> list[Sample]:
     """Return a sample from before the cycles, and one after each tenth of them.
 
     Raises ``SignalboxError``, for example when an ended job is still registered."""
-    credentials = _secured(folder)
+    api, credentials = _secured(folder)
     address = f"127.0.0.1:{reserve_port()}"
     controller = ControllerProcess(folder)
-    secrets = {"certificate": "controller.pem", "private_key": "controller.key", "tokens": "tokens.toml"}
-    api = {name: str(folder / file) for name, file in secrets.items()}
     controller.settings = {"api": {"listen": [controller.address, address], **api}}
     with controller.running() as operator, ThreadPoolExecutor(CLIENTS) as clients:
         began, samples = time.monotonic(), [_sample(controller, load, 0.0)]

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
@@ -77,6 +77,17 @@ class ControllerProcess:
     inside: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
 
+    @classmethod
+    def member(
+        cls, folder: Path, endpoint: str, settings: Settings, program: tuple[str, ...] = ("controller", "serve")
+    ) -> Self:
+        """Return a controller that divides the switches with the others on the etcd at ``endpoint``.
+
+        Makes ``folder``, which gives it its name."""
+        folder.mkdir(parents=True)
+        members = {"name": folder.name, "api": f"unix:{folder / 'members.sock'}"}
+        return cls(folder, settings={**settings, "members": members}, program=program, store=f"etcd://{endpoint}")
+
     @property
     def address(self) -> str:
         """Address of the API."""
@@ -135,13 +146,19 @@ class ControllerProcess:
         """Return whether the controller answers requests and listens for switches.
 
         Raises ``SignalboxError`` when it has ended by itself."""
+        if self.answers(client):
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.openflow_port)).close()
+                return True
+        return False
+
+    def answers(self, client: Client) -> bool:
+        """Return whether the controller answers requests. Raises ``SignalboxError`` when it has ended by itself."""
         self.check()
-        try:
+        with suppress(SignalboxError):
             client.get_status()
-            socket.create_connection(("127.0.0.1", self.openflow_port)).close()
-        except (SignalboxError, OSError):
-            return False
-        return True
+            return True
+        return False
 
     def check(self) -> None:
         """Raise ``SignalboxError`` with the end of the log when the controller has ended by itself."""

@@ -91,19 +91,10 @@ def running(scene: Scene, folder: Path) -> Iterator[tuple[ControllerProcess, Pat
     controller.start(*options)
     try:
         with Client(controller.address) as client:
-            wait_for(lambda: _answers(controller, client), "the controller", 60.0)
+            wait_for(lambda: controller.answers(client), "the controller", 60.0)
         yield controller, measured
     finally:
         controller.stop()
-
-
-def _answers(controller: ControllerProcess, client: Client) -> bool:
-    controller.check()
-    try:
-        client.get_status()
-    except SignalboxError:
-        return False
-    return True
 
 
 def load(scene: Scene, jobs: int, seconds: float, seed: int) -> Result:

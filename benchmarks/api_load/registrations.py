@@ -191,11 +191,10 @@ def _running(members: int, folder: Path) -> Iterator[Arrangement]:
     ``members``: 0 for one controller with SQLite."""
     with ExitStack() as stack:
         etcd = stack.enter_context(running_etcd(folder / "etcd")) if members else None
-        controllers = [_controller(folder, number, etcd) for number in range(max(1, members))]
+        settings = {**SETTINGS, **hosts_of(FABRIC, folder)}
+        controllers = [_controller(folder / f"m{number + 1}", settings, etcd) for number in range(max(1, members))]
         here = Arrangement(members, controllers, etcd)
-        hosts = hosts_of(FABRIC, folder)
         for number, controller in enumerate(here.controllers):
-            controller.settings = {**SETTINGS, **hosts, **(_membership(controller.folder) if etcd else {})}
             options = ["--measured", str(controller.folder / "measured.json"), "--fabric", FABRIC]
             controller.start(*options, *(["--standby"] if etcd else []))
             stack.callback(controller.kill)
@@ -204,15 +203,11 @@ def _running(members: int, folder: Path) -> Iterator[Arrangement]:
         yield here
 
 
-def _controller(folder: Path, number: int, etcd: EtcdProcess | None) -> ControllerProcess:
-    its_folder = folder / f"m{number + 1}"
-    its_folder.mkdir()
-    return ControllerProcess(its_folder, program=PROGRAM, store=f"etcd://{etcd.endpoint}" if etcd else "sqlite")
-
-
-def _membership(folder: Path) -> Settings:
-    members = {"name": folder.name, "api": f"unix:{folder / 'members.sock'}"}
-    return {"members": members, "etcd": {"lease_s": 30}}  # on a busy machine no claim must expire
+def _controller(folder: Path, settings: Settings, etcd: EtcdProcess | None) -> ControllerProcess:
+    if etcd:  # on a busy machine no claim must expire
+        return ControllerProcess.member(folder, etcd.endpoint, {**settings, "etcd": {"lease_s": 30}}, PROGRAM)
+    folder.mkdir()
+    return ControllerProcess(folder, settings=settings, program=PROGRAM)
 
 
 def _answers(here: Arrangement, number: int) -> bool:

@@ -281,14 +281,11 @@ class Members:
         self._etcd = etcd
         self._all = []
         for number in range(MEMBERS):
-            own = folder / str(number)
-            own.mkdir(parents=True)
             settings: Settings = {
                 "etcd": {"prefix": f"/{folder.name}/", "lease_s": MEMBER_LEASE_S},
-                "members": {"name": str(number), "api": f"unix:{own}/members.sock"},
                 "log": {"json_lines": True},
             }
-            self._all.append(ControllerProcess(own, settings=settings, store=f"etcd://{etcd.endpoint}"))
+            self._all.append(ControllerProcess.member(folder / str(number), etcd.endpoint, settings))
         self._log_begins = [0] * MEMBERS
         """Size of each log at the last start of its member."""
 

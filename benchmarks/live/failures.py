@@ -22,7 +22,7 @@ import typer
 
 from benchmarks.live.failures_report import Event, Role, build_report
 from benchmarks.measures import chosen, report
-from mininet_topos.controller_process import ControllerProcess, Settings
+from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.demo.parts import RouteWatch, Training
 from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.lab.lab import Lab
@@ -360,11 +360,14 @@ def scene_of(
     with ExitStack() as stack:
         etcd = stack.enter_context(running_etcd(folder)) if in_etcd else None
         store = f"etcd://{etcd.endpoint}" if etcd else "sqlite"
-        settings = _member_settings(folder) if members > 1 else None
-        fabric = running_fabric(topo, folder, topo.fabric.hosts[0].bps / 1e6, settings, store=store)
+        own = {"members": {"name": folder.name, "api": f"unix:{folder / 'members.sock'}"}} if members > 1 else None
+        fabric = running_fabric(topo, folder, topo.fabric.hosts[0].bps / 1e6, own, store=store)
         lab, controller, client = stack.enter_context(fabric)
-        all_members = [controller, *(_member(controller, number) for number in range(2, members + 1))]
-        for member in all_members[1:]:
+        all_members = [controller]
+        for number in range(2, members + 1):
+            assert etcd
+            member = ControllerProcess.member(folder / f"member{number}", etcd.endpoint, controller.settings)
+            all_members.append(member)
             stack.callback(member.kill)
             member.start("--standby")
         prioritise_probes(lab)
@@ -382,20 +385,6 @@ def scene_of(
             probing.send(pair, WIDE_S)
         time.sleep(quiet_s)
         yield scene
-
-
-def _member_settings(folder: Path) -> Settings:
-    members = {"name": folder.name, "api": f"unix:{folder / 'members.sock'}"}
-    return {"members": members}
-
-
-def _member(first: ControllerProcess, number: int) -> ControllerProcess:
-    """Return member ``number``, not started, with the settings of the first member and a folder of its own."""
-    folder = first.folder / f"member{number}"
-    folder.mkdir()
-    own = _member_settings(folder)
-    settings = {section: {**first.settings.get(section, {}), **own.get(section, {})} for section in first.settings}
-    return ControllerProcess(folder, settings=settings, store=first.store)
 
 
 def _divide(scene: Scene) -> None:

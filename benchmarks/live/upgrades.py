@@ -188,7 +188,7 @@ def upgrade_of(
         etcd = stack.enter_context(running_etcd(folder / "etcd"))
         apis = [f"127.0.0.1:{reserve_port()}" for _ in range(members)]
         found = [
-            _member(folder / name, f"etcd://{etcd.endpoint}", api, topo.fabric.hosts[0].bps)
+            _member(folder / name, etcd.endpoint, api, topo.fabric.hosts[0].bps)
             for name, api in zip(NAMES, apis, strict=False)
         ]
         for member, api in zip(found, apis, strict=True):
@@ -221,18 +221,16 @@ def upgrade_of(
         yield here
 
 
-def _member(folder: Path, store: str, api: str, rate_bps: float) -> ControllerProcess:
+def _member(folder: Path, endpoint: str, api: str, rate_bps: float) -> ControllerProcess:
     """Return a member. This process calls it at the TCP address ``api``; hosts reach only its Unix socket."""
-    folder.mkdir()
     settings: Settings = {
-        "members": {"name": folder.name, "api": f"unix:{folder / 'members.sock'}"},
         "api": {"listen": [f"unix:{folder / 'api.sock'}", api]},
         "etcd": {"lease_s": 3},
         "discovery": {"edge_after_s": 1.0},
         "fabric": {"link_bps": rate_bps, "host_link_bps": rate_bps},
         "planning": {"max_moves": 0},  # the benchmark counts changed rules, so no plan may move a flow
     }
-    return ControllerProcess(folder, settings=settings, store=store)
+    return ControllerProcess.member(folder, endpoint, settings)
 
 
 def _is_listed(client: Client, member: ControllerProcess) -> bool:

@@ -240,19 +240,17 @@ def running(
         etcd = stack.enter_context(running_etcd(folder / "etcd"))
         run.others["etcd"] = etcd.pid
         for number in range(members):
-            (own := folder / f"member{number}").mkdir()
             settings: Settings = {
                 **blueprint.settings(inventory),
                 "openflow": {"max_ports": ports, "max_address_connections": 4096},
                 "counters": {"interval_s": interval_s, "window_s": 3 * interval_s},
-                "members": {"name": own.name, "api": f"unix:{own / 'members.sock'}"},
             }
-            member = ControllerProcess(own, settings=settings, store=f"etcd://{etcd.endpoint}")
+            member = ControllerProcess.member(folder / f"member{number}", etcd.endpoint, settings)
             stack.callback(member.kill)
             member.start(*(("--standby",) if number else ()))
             run.members.append(member)
             run.clients.append(stack.enter_context(Client(member.address)))
-            run.wait(lambda: len(run.clients[-1].list_members()) == len(run.clients), own.name)
+            run.wait(lambda: len(run.clients[-1].list_members()) == len(run.clients), member.folder.name)
         try:
             yield run
         finally:

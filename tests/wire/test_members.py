@@ -384,14 +384,12 @@ class Members:
         self.by_name: dict[str, ControllerProcess] = {}
         self.metrics_port: dict[str, int] = {}
         for name in "abc":
-            (folder / name).mkdir()
             self.metrics_port[name] = reserve_port()
             settings: Settings = {
                 "etcd": {"prefix": prefix, "lease_s": LEASE_S},
-                "members": {"name": name, "api": f"unix:{folder / name / 'members.sock'}"},
                 "metrics": {"port": self.metrics_port[name]},
             }
-            self.by_name[name] = ControllerProcess(folder / name, settings=settings, store=f"etcd://{etcd.endpoint}")
+            self.by_name[name] = ControllerProcess.member(folder / name, etcd.endpoint, settings)
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ import pytest
 
 from mininet_topos.controller_process import ControllerProcess
 from tests.support.waiting import until
-from tests.support.wire.etcd import EtcdProcess, member, member_settings
+from tests.support.wire.etcd import EtcdProcess, member
 from tests.support.wire.fake_switch import FLOW_STATS, MASTER
 from tests.wire.test_leader_link import A, Switch
 from tests.wire.test_sighup import Reloaded
@@ -74,8 +74,9 @@ def test_a_port_that_is_taken_ends_the_controller_with_a_clear_error(
 
 def test_the_process_has_new_certificates_after_a_sighup(etcd: EtcdProcess, prefix: str, tmp_path: Path) -> None:
     reloaded = Reloaded(tmp_path)
-    settings = {**reloaded.controller.settings, **member_settings(prefix, tmp_path)}
-    reloaded.controller = replace(reloaded.controller, settings=settings, store=f"etcd://{etcd.endpoint}")
+    as_member = member(etcd, prefix, tmp_path / "member")
+    settings = {**reloaded.controller.settings, **as_member.settings}
+    reloaded.controller = replace(reloaded.controller, settings=settings, store=as_member.store)
     with reloaded.controller.running():
         assert reloaded.openflow_over(reloaded.first)
         reloaded.certify(reloaded.second)

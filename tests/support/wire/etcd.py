@@ -17,7 +17,7 @@ from controller.jobs.messages import SavedState
 from controller.store.etcd_client import EtcdAccess, EtcdError
 from controller.store.etcd_store import EtcdStore
 from controller.store.etcd_v3 import etcd_pb2 as pb
-from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
+from mininet_topos.controller_process import ControllerProcess, reserve_port
 from mininet_topos.lab.record import wait_for
 
 LEASE_S = 5
@@ -126,16 +126,8 @@ def opened(access: EtcdAccess, prefix: str) -> Iterator[EtcdStore]:
         store.close()
 
 
-def member_settings(prefix: str, folder: Path) -> Settings:
-    return {
-        "etcd": {"prefix": prefix, "lease_s": LEASE_S},
-        "members": {"name": folder.name, "api": f"unix:{folder / 'members.sock'}"},
-    }
-
-
 def member(etcd: EtcdProcess, prefix: str, folder: Path) -> ControllerProcess:
-    folder.mkdir()
-    return ControllerProcess(folder, settings=member_settings(prefix, folder), store=f"etcd://{etcd.endpoint}")
+    return ControllerProcess.member(folder, etcd.endpoint, {"etcd": {"prefix": prefix, "lease_s": LEASE_S}})
 
 
 def never_lost() -> None:
