@@ -17,6 +17,9 @@ from mininet_topos.lab.running_fabric import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.queues import large_socket_buffers
 from tests.support.lab.turns import turn
+from tests.support.preloaded import preloaded_controllers
+
+__all__ = ("preloaded_controllers",)
 
 NEEDS_ROOT = "lab tests need root: they make network namespaces and bridges"
 PREFIX_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no lower case, which the names after the prefix use

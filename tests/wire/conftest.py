@@ -15,13 +15,14 @@ from signalbox.client import Client
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.command_line import signalbox
 from tests.support.lab.needs import needs
+from tests.support.preloaded import preloaded_controllers
 from tests.support.waiting import until
 from tests.support.wire.bench import bench
 from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.etcd import EtcdProcess, running_etcd
 from tests.support.wire.secured import Secured
 
-__all__ = ("bench", "signalbox")
+__all__ = ("bench", "preloaded_controllers", "signalbox")
 
 _prefixes = itertools.count()
 

@@ -14,7 +14,8 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from mininet_topos.controller_process import START_S, ControllerProcess, Settings, _lives
+from mininet_topos import controller_process
+from mininet_topos.controller_process import START_S, ControllerProcess, Settings, _lives, start
 from mininet_topos.lab.record import wait_for
 from mininet_topos.trainer.training import announcement
 from signalbox.client import Client, Unreachable
@@ -27,6 +28,12 @@ from signalbox.words import Mode
 from tests.support.waiting import DEADLINE_S
 from tests.support.wire.fake_switch import FakeSwitch
 from tests.wire.test_roles import METHODS, requests, spec
+
+
+@pytest.fixture(autouse=True)
+def _no_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start controllers as everybody does, not as ``preloaded_controllers``."""
+    monkeypatch.setattr(controller_process, "start", start)
 
 
 def test_processes_that_have_ended_and_were_not_collected_are_not_waited_for() -> None:

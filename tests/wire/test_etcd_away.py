@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import struct
 from contextlib import ExitStack, closing
 from functools import partial
@@ -13,7 +14,6 @@ import pytest
 from mininet_topos.controller_process import ControllerProcess
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
-from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.api_calls import ring
 from tests.support.wire.etcd import member, running_etcd
@@ -49,6 +49,7 @@ def test_a_member_that_starts_without_etcd_stands_by_and_claims_no_switch(tmp_pa
             assert late.process
             late.process.send_signal(signal.SIGHUP)
             until(partial(logged, late, "event=reloaded"))
+            until(partial(listens, late.openflow_port))
             with closing(FakeSwitch(late.openflow_port, 7, mute=True).connect()) as switch:
                 becomes_slave(switch)
             with (
@@ -69,16 +70,6 @@ def logged(controller: ControllerProcess, text: str) -> bool:
     return text in controller.log.read_text()
 
 
-def alarms(client: Client) -> set[int]:
-    return {alarm.kind for alarm in client.get_status().alarms}
-
-
-def test_an_alarm_comes_with_the_loss_of_etcd_and_goes_with_its_return(tmp_path: Path) -> None:
-    with running_etcd(tmp_path) as etcd:
-        controller = ControllerProcess(tmp_path, store=f"etcd://{etcd.endpoint}")
-        with controller.running() as client:
-            assert not alarms(client)
-            etcd.kill()
-            until(lambda: alarms(client) == {pb.ALARM_KIND_STATE_NOT_SAVED})
-            etcd.start()
-            until(lambda: not alarms(client))
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,142 @@
+"""Controllers for tests, as forks of a process that has imported everything: imports take most of a start's CPU time.
+
+The process has one thread while it forks, and each fork gets its own hub of eventlet. It ends with the test run, and
+the kernel kills its forks then. Requests are a command line, working directory and log, or a process id to wait for."""
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from mininet_topos import controller_process
+
+MODULES = ("signalbox.cli", "controller.commands.serving", "controller.serving.serve", "controller.southbound.run_hub")
+PR_SET_PDEATHSIG = 1
+
+
+class Fork(subprocess.Popen[bytes]):
+    _child_created = False  # no parent of the fork, so ``Popen`` has nothing to collect
+
+    def __init__(self, pid: int, of: "Preloaded") -> None:
+        self.args, self.pid, self.returncode = "controller", pid, None
+        self._of, self._ended, self._collecting = of, os.pidfd_open(pid), threading.Lock()
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            ended = select.poll()
+            ended.register(self._ended, select.POLLIN)
+            if not ended.poll(None if timeout is None else timeout * 1000):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            with self._collecting:
+                if self.returncode is None:
+                    self.returncode = self._of.ask(self.pid)
+                    os.close(self._ended)
+        return int(self.returncode)
+
+
+class Preloaded:
+    def __init__(self) -> None:
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._asking = threading.Lock()
+        words = [sys.executable, "-m", __name__, str(theirs.fileno())]
+        environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        with theirs:
+            self._process = subprocess.Popen(
+                words, pass_fds=[theirs.fileno()], start_new_session=True, env=environ, stdin=subprocess.DEVNULL
+            )
+
+    def ask(self, what: object, *files: int) -> int:
+        with self._asking:
+            socket.send_fds(self._requests, [json.dumps(what).encode()], files)
+            return int(self._requests.recv(100))
+
+    def end(self) -> None:
+        self._requests.close()
+        self._process.wait()
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def preloaded_controllers() -> Iterator[None]:
+    """Start controllers as forks, unless they run elsewhere or with another environment than the test run."""
+    usual, before, made = controller_process.start, environment(), list[Preloaded]()
+
+    def start(module: str, *argv: str, inside: Any = (), **options: Any) -> subprocess.Popen[bytes]:
+        if module != "controller" or inside or environment() != before:
+            return usual(module, *argv, inside=inside, **options)
+        if not made:
+            made.append(Preloaded())
+        return Fork(made[0].ask([os.getcwd(), *argv], options["stdout"].fileno()), made[0])
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(controller_process, "start", start)
+        yield
+    for each in made:
+        each.end()
+
+
+def main(requests: socket.socket) -> None:
+    gc.disable()
+    for name in MODULES:
+        importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
+    del os.environ["OPENBLAS_NUM_THREADS"]
+    own = os.getpid()
+    assert len(os.listdir("/proc/self/task")) == 1, "a fork of several threads may wait for their locks for ever"
+    while True:
+        request, files, _, _ = socket.recv_fds(requests, 1 << 16, 1)
+        if not request:
+            return
+        match json.loads(request):
+            case int(pid):
+                answer = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            case [folder, *argv]:
+                answer = os.fork()
+                if not answer:
+                    requests.close()
+                    run(own, folder, argv, *files)
+                    return
+                os.close(*files)
+        requests.send(str(answer).encode())
+
+
+def run(parent: int, folder: str, argv: list[str], log: int) -> None:
+    """Become ``python -m controller`` with these arguments."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    os.chdir(folder)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    importlib.import_module("eventlet.hubs").use_hub()
+    sys.argv[1:] = argv
+    runpy.run_module("controller", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as received:
+        main(received)
