@@ -112,9 +112,22 @@ class Pair:
         with explained(self.one, self.client):
             wait_for(holds, what, HOLD_S, 0.1)
 
+    def wait_all_at(self, name: str) -> None:
+        switches = LEAVES + SPINES
+        self.wait(lambda: self.held() == {name: switches}, f"all switches at {name}")
+        self.wait(lambda: self.roles()[name, "master"] == switches, f"{name} as master everywhere")
+        self.wait_settled()
+
+    def pins(self) -> list[str]:
+        return sorted(str(route) for route in routes(self.client, "ring"))
+
     def wait_settled(self) -> None:
         links = fabric_links(self.lab)
         self.wait(lambda: settled(self.client, links), f"{links} directed links")
+
+    def wait_divided(self) -> None:
+        self.wait(self.is_divided, "masters as assigned")
+        self.wait_settled()
 
     def wait_pinned(self) -> None:
         self.wait(lambda: pinned(self.client, "ring") == LEAVES, "pins")
@@ -125,8 +138,10 @@ def target(controller: ControllerProcess) -> str:
     return controller.target.replace("tcp:", "ssl:")
 
 
-@pytest.fixture
-def pair(lab_prefix: str, tmp_path: Path) -> Iterator[Pair]:
+@pytest.fixture(scope="module")
+def pair(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Yield two members that both hold switches, and a ring that is pinned. Each test but the last one leaves it so."""
+    tmp_path = tmp_path_factory.mktemp("members")
     topo = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=5.0, fabric_mbps=5.0, prefix=lab_prefix)
     authority = Authority(tmp_path, "authority")
     server, switches = authority.sign("etcd", also="IP:127.0.0.1"), authority.sign("switches")
@@ -150,6 +165,10 @@ def pair(lab_prefix: str, tmp_path: Path) -> Iterator[Pair]:
         client = stack.enter_context(Client(one.address))
         found = Pair(lab, one, two, client, tmp_path, etcd)
         found.wait_settled()
+        found.wait_divided()
+        client.register_job(ring(lab, "ring", [f"h{leaf}_1" for leaf in range(1, LEAVES + 1)]))
+        found.wait_pinned()
+        found.wait_divided()
         yield found
 
 
@@ -161,32 +180,7 @@ def is_answered(client: Client) -> bool:
     return True
 
 
-def test_switches_are_divided_and_handed_over_without_a_change_of_rules(pair: Pair) -> None:
-    lab, client, switches = pair.lab, pair.client, LEAVES + SPINES
-    pair.wait(pair.is_divided, "masters as assigned")
-    client.register_job(ring(lab, "ring", [f"h{leaf}_1" for leaf in range(1, LEAVES + 1)]))
-    pair.wait_pinned()
-    before = sorted(str(route) for route in routes(client, "ring"))
-    assert_pings(lab, "h1_1", f"h{LEAVES}_1")
-    with Snoop(lab, pair.folder) as snoop:
-        client.drain_member("two")
-        pair.wait(lambda: pair.held() == {"one": switches}, "all switches at one")
-        pair.wait(lambda: pair.roles()["one", "master"] == switches, "one as master everywhere")
-        pair.wait_settled()
-        client.undrain_member("two")
-        pair.wait(pair.is_divided, "masters as assigned again")
-        pair.wait_settled()
-        pair.two.kill()
-        pair.wait(lambda: pair.held() == {"one": switches}, "the switches of a killed member at the other one")
-        pair.wait(lambda: pair.roles()["one", "master"] == switches, "one as master everywhere")
-        pair.wait_settled()
-        assert_pings(lab, "h1_1", f"h{LEAVES}_1", count=10)
-        assert (snoop.count("OFPT_FLOW_MOD"), snoop.count("OFPT_GROUP_MOD")) == (0, 0)
-    assert sorted(str(route) for route in routes(client, "ring")) == before
-
-
 def test_a_stranger_that_claims_a_switch_with_its_generation_id_does_not_keep_it(pair: Pair) -> None:
-    pair.wait(pair.is_divided, "masters as assigned")
     switch = next(name for name, holder in sorted(pair.masters().items()) if holder == "two")
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.settimeout(HOLD_S)
@@ -196,8 +190,7 @@ def test_a_stranger_that_claims_a_switch_with_its_generation_id_does_not_keep_it
         assert role(stranger, MASTER, generation) == (MASTER, generation)
         pair.wait(lambda: role(stranger, NOCHANGE)[0] == SLAVE, "the switch taken back")
         assert role(stranger, NOCHANGE)[1] > generation
-        pair.wait(pair.is_divided, "masters as assigned")
-        pair.wait_settled()
+        pair.wait_divided()
 
 
 def role(stranger: socket.socket, wanted: int, generation: int = 0) -> tuple[int, int]:
@@ -211,34 +204,40 @@ def role(stranger: socket.socket, wanted: int, generation: int = 0) -> tuple[int
             return int(found[0]), int(found[1])
 
 
-def test_a_paused_member_gets_no_switch_back_that_it_lost(pair: Pair) -> None:
-    lab, switches = pair.lab, LEAVES + SPINES
-    pair.wait(pair.is_divided, "masters as assigned")
-    pair.wait_settled()
+def test_switches_are_handed_over_without_a_change_of_rules_or_routes(pair: Pair) -> None:
+    """Member two is drained, then paused, then killed; its switches refuse it until they are assigned to it again."""
+    before = pair.pins()
     assert pair.two.process
-    with Snoop(lab, pair.folder) as snoop:
+    with Snoop(pair.lab, pair.folder) as snoop:
+        pair.client.drain_member("two")
+        pair.wait_all_at("one")
+        pair.client.undrain_member("two")
+        pair.wait_divided()
         os.killpg(pair.two.process.pid, signal.SIGSTOP)
-        pair.wait(lambda: pair.roles()["one", "master"] == switches, "one as master everywhere")
-        pair.wait_settled()
-        os.killpg(pair.two.process.pid, signal.SIGCONT)
-        pair.wait(lambda: 0 < pair.held().get("two", 0) == pair.roles()["two", "master"], "switches at both again")
-        pair.wait_settled()
+        try:
+            pair.wait_all_at("one")
+            assert_pings(pair.lab, "h1_1", f"h{LEAVES}_1")
+        finally:
+            os.killpg(pair.two.process.pid, signal.SIGCONT)
+        pair.wait_divided()
+        assert_pings(pair.lab, "h1_1", f"h{LEAVES}_1")
+        pair.two.kill()
+        pair.wait_all_at("one")
+        assert_pings(pair.lab, "h1_1", f"h{LEAVES}_1", count=10)
         assert (snoop.count("OFPT_FLOW_MOD"), snoop.count("OFPT_GROUP_MOD")) == (0, 0)
+    assert pair.pins() == before
+    pair.two.start("--standby")
+    pair.wait_divided()
 
 
 def test_a_follower_takes_the_place_of_a_killed_leader_without_a_change_of_rules(pair: Pair) -> None:
-    lab, client = pair.lab, pair.client
-    pair.wait(lambda: len(pair.held()) == 2, "switches at both members")
-    client.register_job(ring(lab, "ring", [f"h{leaf}_1" for leaf in range(1, LEAVES + 1)]))
-    pair.wait_pinned()
-    before = sorted(str(route) for route in routes(client, "ring"))
-    with Snoop(lab, pair.folder) as snoop, Client(pair.two.address) as other:
+    before = pair.pins()
+    with Snoop(pair.lab, pair.folder) as snoop, Client(pair.two.address) as other:
         pair.one.kill()
         pair.client = other
-        pair.wait(lambda: pair.held() == {"two": LEAVES + SPINES}, "all switches at two")
-        pair.wait_settled()
+        pair.wait_all_at("two")
         pair.wait(lambda: pinned(other, "ring") == LEAVES, "pins")
-        assert_pings(lab, "h1_1", f"h{LEAVES}_1", count=10)
+        assert_pings(pair.lab, "h1_1", f"h{LEAVES}_1", count=10)
         # The new control loop does not continue to count unannounced pairs, so it deletes the rules that counted them.
         assert (snoop.count(f"OFPT_FLOW_MOD(?!.*:0x{COOKIE_MAGIC:x}ff)"), snoop.count("OFPT_GROUP_MOD")) == (0, 0)
-        assert sorted(str(route) for route in routes(other, "ring")) == before
+        assert pair.pins() == before

@@ -22,16 +22,6 @@ SPINE_NAMES = [f"spine{number}" for number in range(1, SPINES + 1)]
 LINKS = 2 * LEAVES * SPINES
 
 
-@pytest.fixture
-def running(pair: Pair) -> Pair:
-    """Return two members that both hold switches, and a ring that is pinned."""
-    pair.wait(pair.is_divided, "masters as assigned")
-    pair.client.register_job(ring(pair.lab, "ring", [f"h{leaf}_1" for leaf in range(1, LEAVES + 1)]))
-    pair.wait_pinned()
-    pair.wait(pair.is_divided, "masters as assigned")
-    return pair
-
-
 def changes_are_refused(client: Client) -> bool:
     return any("cannot be saved" in alarm.text for alarm in client.get_status().alarms)
 
@@ -57,33 +47,33 @@ def wait_as_before(pair: Pair, groups: dict[str, list[str]]) -> None:
     assert_ring_arrives(pair, *LEAF_NAMES)
 
 
-def test_a_cable_between_switches_of_two_members_is_repaired_without_etcd(running: Pair) -> None:
-    lab, client = running.lab, running.client
-    held, groups, before = running.masters(), all_groups(running), client.get_status()
+def test_a_cable_between_switches_of_two_members_is_repaired_without_etcd(pair: Pair) -> None:
+    lab, client = pair.lab, pair.client
+    held, groups, before = pair.masters(), all_groups(pair), client.get_status()
     leaf, spine = next((a, b) for a in LEAF_NAMES for b in SPINE_NAMES if held[a] != held[b])
-    running.etcd.kill()
-    running.wait(partial(changes_are_refused, client), "an alarm")
+    pair.etcd.kill()
+    pair.wait(partial(changes_are_refused, client), "an alarm")
     with pytest.raises(Unavailable, match="cannot be saved"):
         client.register_job(ring(lab, "other", ["h1_1", "h3_1"]))
     lab.cut(leaf, spine)
-    running.wait(lambda: settled(client, LINKS - 2), "the loss of the cable")
-    running.wait(lambda: client.get_status().pins == before.pins, "pins over other cables")
-    assert_ring_arrives(running, *LEAF_NAMES)
+    pair.wait(lambda: settled(client, LINKS - 2), "the loss of the cable")
+    pair.wait(lambda: client.get_status().pins == before.pins, "pins over other cables")
+    assert_ring_arrives(pair, *LEAF_NAMES)
     lab.plug(leaf, spine)
-    running.wait_settled()
+    pair.wait_settled()
     now = client.get_status()
     assert (now.pins, now.moved_flows_total) == (before.pins, before.moved_flows_total), "nothing is planned anew"
-    assert running.masters() == running.holders() == held
+    assert pair.masters() == pair.holders() == held
     assert all(seconds(one.last_seen_age) > LEASE_S for one in client.list_members())
-    running.etcd.start()
-    wait_as_before(running, groups)
-    assert running.masters() == held
+    pair.etcd.start()
+    wait_as_before(pair, groups)
+    assert pair.masters() == held
 
 
-def test_leaves_avoid_a_spine_without_the_cable_although_nobody_leads(running: Pair) -> None:
+def test_leaves_avoid_a_spine_without_the_cable_although_nobody_leads(pair: Pair) -> None:
     """The leader is dead, and its switches have no master. The other member finds the useless next hops by itself."""
-    lab = running.lab
-    held, groups = running.masters(), all_groups(running)
+    lab = pair.lab
+    held, groups = pair.masters(), all_groups(pair)
     own = [name for name in LEAF_NAMES if held[name] == "two"]
     leaf, spine = LEAF_NAMES[0], SPINE_NAMES[0]
     dpid = next(switch.dpid for switch in lab.switches if switch.name == leaf)
@@ -93,27 +83,27 @@ def test_leaves_avoid_a_spine_without_the_cable_although_nobody_leads(running: P
 
     def uses(name: str) -> bool:
         """Return whether a leaf sends packets to ``leaf`` over the spine."""
-        (group,) = (line for line in running.groups(name) if f"group_id={ecmp_group_id(Dpid(dpid))}," in line)
+        (group,) = (line for line in pair.groups(name) if f"group_id={ecmp_group_id(Dpid(dpid))}," in line)
         return bool(re.search(rf"watch_port:{ports[name]}\b", group))
 
-    running.etcd.kill()
-    running.one.kill()
+    pair.etcd.kill()
+    pair.one.kill()
     for _ in range(2):
         assert all(map(uses, others))
         lab.cut(leaf, spine)
-        running.wait(lambda: not any(map(uses, others)), "other next hops")
-        assert_ring_arrives(running, *others)
+        pair.wait(lambda: not any(map(uses, others)), "other next hops")
+        assert_ring_arrives(pair, *others)
         lab.plug(leaf, spine)
-        running.wait(lambda: all_groups(running) == groups, "the groups from before")
+        pair.wait(lambda: all_groups(pair) == groups, "the groups from before")
     lab.cut(leaf, spine)
-    running.wait(lambda: not any(map(uses, others)), "other next hops")
-    running.etcd.start()
-    running.one.start("--standby")
-    with Client(running.two.address) as client:
-        running.client = client
-        running.wait(lambda: client.get_status().links == LINKS - 2, "the links that are left")
-        running.wait(lambda: pinned(client, "ring") == LEAVES, "pins over other cables")
+    pair.wait(lambda: not any(map(uses, others)), "other next hops")
+    pair.etcd.start()
+    pair.one.start("--standby")
+    with Client(pair.two.address) as client:
+        pair.client = client
+        pair.wait(lambda: client.get_status().links == LINKS - 2, "the links that are left")
+        pair.wait(lambda: pinned(client, "ring") == LEAVES, "pins over other cables")
         assert not any(map(uses, others))
-        assert_ring_arrives(running, *LEAF_NAMES)
+        assert_ring_arrives(pair, *LEAF_NAMES)
         lab.plug(leaf, spine)
-        wait_as_before(running, groups)
+        wait_as_before(pair, groups)
