@@ -58,6 +58,7 @@ def test_jobs_train_through_drain_and_failures(
         assert lost > 0, f"{what}: the probes see what is cut off"
 
 
+@pytest.mark.long
 def test_a_cable_that_is_cut_while_etcd_is_away_is_repaired(lab_prefix: str, tmp_path: Path) -> None:
     """Neither the loss of etcd nor its return costs a packet or an iteration."""
     size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)

@@ -1,9 +1,7 @@
-"""Ownership of real switches: changed by hand, full, or left by a killed controller to its standby."""
+"""Ownership of real switches: changed by hand, or full."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +15,6 @@ from tests.support.job_specs import job_spec, sends
 from tests.support.lab.counters import ofctl
 from tests.support.lab.fabric import LEASE_S, Fabric, pinned, ring
 from tests.support.lab.pings import address, assert_pings
-from tests.support.lab.snoop import Snoop
 from tests.support.lab.waits import wait_for
 
 LEAVES, SPINES, HOSTS = 2, 2, 3
@@ -177,22 +174,3 @@ def test_a_table_with_little_room_is_named_before_it_is_full(fabric: Fabric) -> 
         run("ovs-appctl", "bridge/reconnect", leaf)
         wait_for(lambda: f"table 1 of {leaf}" not in alarms(client), "it has room")
         wait_for(lambda: all_pinned(client), "the pins again")
-
-
-def test_a_standby_takes_over_when_the_first_is_killed_and_rewrites_nothing(fabric: Fabric, tmp_path: Path) -> None:
-    lab, controller, client = fabric
-    with registered(client, pair(lab, "pair", 1)):
-        wait_for(lambda: pinned(client, "pair") == 2, "the pins")
-        wait_for(all_in_sync(client), "quiet")
-        before = rules(lab)
-        standby = replace(controller, process=None)
-        standby.start("--standby")
-        log = controller.log
-        wait_for(lambda: log.read_text().rfind("standing by") > log.read_text().rfind("ready"), "the standby")
-        with Snoop(lab, tmp_path) as snoop:
-            controller.kill()
-            wait_for(all_in_sync(client), "the standby's adoption")
-            assert snoop.count("OFPT_FLOW_MOD") + snoop.count("OFPT_GROUP_MOD") == 0
-        controller.process = standby.process
-        assert pinned(client, "pair") == 2
-        assert rules(lab) == before

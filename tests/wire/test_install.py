@@ -1,4 +1,6 @@
-"""Wheels in fresh environments, as users install them: from the index, without the cache of pip or the checkout."""
+"""Wheels in fresh environments, as users install them: from the index, without the cache of pip or the checkout.
+
+``tests/unit/test_packaging.py`` is the shorter form: it compares each wheel with what its code imports."""
 
 import os
 import shutil
@@ -22,6 +24,9 @@ VERSION = (ROOT / "client/VERSION").read_text().strip()
 NOT_OF_A_CLIENT = {CONTROLLER, OFFLINE, "ryu", "eventlet", "numpy", "ortools", "rustworkx", "networkx", "structlog"}
 JOB = ROOT / "examples/language.json"
 START_S = 60.0
+VERSIONS = pytest.mark.parametrize("minor", [11, 12, 13])
+
+pytestmark = pytest.mark.long
 
 
 def find_python(minor: int) -> str:
@@ -85,9 +90,6 @@ def install(tmp_path: Path) -> Install:
     return install
 
 
-VERSIONS = pytest.mark.parametrize("minor", [11, *(pytest.param(n, marks=pytest.mark.long) for n in (12, 13))])
-
-
 @VERSIONS
 def test_a_client_is_one_installation_away_from_a_registered_job(install: Install, api: Running, minor: int) -> None:
     client = install(minor, CLIENT)
@@ -100,8 +102,7 @@ def test_a_client_is_one_installation_away_from_a_registered_job(install: Instal
     assert "warning" not in absent.stderr
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("minor", [11, 12, 13])
+@VERSIONS
 def test_a_controller_brings_its_client_and_no_tools_on_paper(install: Install, tmp_path: Path, minor: int) -> None:
     controller = install(minor, CONTROLLER)
     assert controller.signalbox("--version") == f"{CLIENT} {VERSION}\n{CONTROLLER} {VERSION}\n"
@@ -114,8 +115,7 @@ def test_a_controller_brings_its_client_and_no_tools_on_paper(install: Install, 
     assert "--workload" not in controller.signalbox("what-if", "--help")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("minor", [11, 12, 13])
+@VERSIONS
 def test_tools_on_paper_bring_their_controller_and_need_no_mininet(
     install: Install, tmp_path: Path, minor: int
 ) -> None:

@@ -59,17 +59,17 @@ def test_nothing_of_a_killed_controller_listens(controller: ControllerProcess) -
             Switch(A).connect(controller.openflow_port).close()
 
 
-@pytest.mark.parametrize("options", [(), ("--standby",)])
 def test_a_port_that_is_taken_ends_the_controller_with_a_clear_error(
-    etcd: EtcdProcess, prefix: str, tmp_path: Path, controller: ControllerProcess, options: tuple[str, ...]
+    etcd: EtcdProcess, prefix: str, tmp_path: Path, controller: ControllerProcess
 ) -> None:
     with controller.running():
-        other = member(etcd, prefix if options else f"{prefix}other/", tmp_path / "b")
-        other.openflow_port = controller.openflow_port
-        other.start(*options)
-        assert other.process
-        assert other.process.wait(60) == 1
-        assert "cannot listen for OpenFlow" in other.last_lines()
+        for its_prefix, options in ((f"{prefix}other/", ()), (prefix, ("--standby",))):
+            other = member(etcd, its_prefix, tmp_path / f"other{len(options)}")
+            other.openflow_port = controller.openflow_port
+            other.start(*options)
+            assert other.process
+            assert other.process.wait(60) == 1
+            assert "cannot listen for OpenFlow" in other.last_lines()
 
 
 def test_the_process_has_new_certificates_after_a_sighup(etcd: EtcdProcess, prefix: str, tmp_path: Path) -> None:

@@ -307,7 +307,8 @@ def active_and_standby(folder: Path, store: str) -> Iterator[tuple[ControllerPro
         yield first, second, ",".join(f"127.0.0.1:{port}" for port in ports)
 
 
-@pytest.mark.parametrize("store", [pytest.param("sqlite", marks=pytest.mark.long), "etcd"])
+@pytest.mark.long
+@pytest.mark.parametrize("store", ["sqlite", "etcd"])
 def test_clients_go_on_at_the_standby_when_the_active_controller_is_killed(store: str, tmp_path: Path) -> None:
     with active_and_standby(tmp_path, store) as (first, second, addresses), Client(addresses, DEADLINE_S) as client:
         token = client.register_job(ring("kept")).lease_token
