@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -51,15 +51,7 @@ class Divider:
     def divide(self, amounts: Floats, room: Floats) -> Routes:
         """Return routes for ``amounts`` (per column), if possible within ``room`` (per link).
 
-        First, flows that need too many subflows keep the paths with their largest amounts, which affects other flows
-        least. If the result exceeds the room, the flows that need too many subflows take the paths with the most room
-        instead."""
-        best = self._attempt(amounts, room, roomiest=False)
-        if not best.within_room:
-            best = min(best, self._attempt(amounts, room, roomiest=True), key=lambda outcome: outcome.slowdowns)
-        return best.routes
-
-    def _attempt(self, amounts: Floats, room: Floats, roomiest: bool) -> _Outcome:
+        Flows that need too many subflows keep the paths with their largest amounts, which affects other flows least."""
         of, model = self._of, FluidModel(self._of)
         laid, unfit = self._lay(of.padded(amounts))
         earlier = []
@@ -67,7 +59,7 @@ class Divider:
             if not unfit:
                 break
             earlier.append((laid, unfit))
-            amounts = self._restricted(model, of.padded(amounts), unfit, laid, roomiest, room)
+            amounts = self._restricted(model, of.padded(amounts), unfit, laid)
             closer = model.improve(Goal(room, of.capacity), self._limits, amounts)
             if closer is None:
                 break
@@ -76,7 +68,7 @@ class Divider:
         best = self._outcome(laid, unfit, room)
         if not best.within_room:
             best = min([best, *(self._outcome(*others, room) for others in earlier)], key=lambda of: of.slowdowns)
-        return best
+        return best.routes
 
     def _outcome(self, laid: Routes, unfit: Sequence[int], room: Floats) -> _Outcome:
         of = self._of
@@ -127,43 +119,24 @@ class Divider:
             routes.update(zip(ids, laid, strict=True))
         return routes, unfit
 
-    def _restricted(
-        self, model: FluidModel, amounts: Floats, unfit: Iterable[int], laid: Routes, roomiest: bool, room: Floats
-    ) -> Floats:
-        """Restrict the unfit classes to fewer paths, and return the amounts of all other classes.
+    def _restricted(self, model: FluidModel, amounts: Floats, unfit: Sequence[int], laid: Routes) -> Floats:
+        """Restrict the unfit classes to their paths in ``laid``, and return the amounts of all other classes.
 
-        An unfit class gets as many paths as its flows may have subflows. These are its paths in ``laid`` or, with
-        ``roomiest``, the paths with the most room. If its flows must stay whole, they are fixed on these paths, and
-        their amounts are returned too."""
+        If the flows of an unfit class must stay whole, they are fixed on these paths, and their amounts are returned
+        too."""
         of = self._of
-        unfit = sorted(unfit, key=lambda number: -of.rate[number])
         amounts = np.where(np.isin(of.column_class, unfit), 0.0, amounts)
-        spare = room - of.link_loads(of.loads(amounts))
         for number in unfit:
-            most = int(of.max_subflows[number])
             model.shut[number] = True
             model.offered -= set(np.flatnonzero(of.column_class == number).tolist())
-            for column, share in self._subflows(number, laid, roomiest, spare):
-                if most == 1:
-                    amounts[column] += share
-                else:
-                    model.offered.add(column)
-        return amounts
-
-    def _subflows(self, number: int, laid: Routes, roomiest: bool, spare: Floats) -> Iterator[tuple[int, float]]:
-        """Yield (column, share) of the flows of a class, and subtract them from ``spare``."""
-        of = self._of
-        if not roomiest or (of.max_subflows[number] > 1 and of.count[number] > 1):
             for index in of.members[number]:
-                yield from ((of.column(number, path), share) for path, share in laid[of.flows[index].id])
-            return
-        rate = float(of.rate[number])
-        columns = np.flatnonzero(of.column_class == number).tolist()
-        links = of.numbered([of.path[column] for column in columns])
-        for _ in of.members[number]:
-            for at, share in on_the_roomiest(links, spare / rate, int(of.max_subflows[number])):
-                spare[links[at]] -= share * rate
-                yield columns[at], share
+                for path, share in laid[of.flows[index].id]:
+                    column = of.column(number, path)
+                    if of.max_subflows[number] == 1:
+                        amounts[column] += share
+                    else:
+                        model.offered.add(column)
+        return amounts
 
 
 class _Outcome(NamedTuple):
@@ -257,27 +230,6 @@ def that_fit(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]] |
         spare[links[at]] -= share
         rest -= share
     return None
-
-
-def on_the_roomiest(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:
-    """Return the subflows of ``that_fit``; if there are none, subflows on the paths with the most room.
-
-    These may exceed the room."""
-    chosen = that_fit(links, spare.copy(), most)
-    if chosen is not None:
-        return chosen
-    chosen = []
-    taken = np.zeros(len(links), bool)
-    rest = 1.0
-    for left in range(min(most, len(links)), 0, -1):
-        room = np.where(taken, -np.inf, spare[links].min(axis=1))
-        at = int(np.argmax(room))
-        share = rest if left == 1 else min(rest, max(float(room[at]), rest / left))
-        taken[at] = True
-        chosen.append((at, share))
-        spare[links[at]] -= share
-        rest -= share
-    return chosen
 
 
 def evenly_full(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:
