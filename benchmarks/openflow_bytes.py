@@ -14,6 +14,7 @@ without an answer has the seconds since it was sent. The exit status is 1 when t
 
 import json
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -110,7 +111,7 @@ def port_desc(number: int, name: str, config: int = 0) -> bytes:
     return struct.pack("!I4x6s2x16s8I", number, mac, name.encode(), config, 0, 0, 0, 0, 0, 10_000, 0)
 
 
-def message(kind: Type, xid: int, body: bytes = b"") -> bytes:
+def message(kind: int, xid: int, body: bytes = b"") -> bytes:
     return HEADER.pack(VERSION, kind, HEADER.size + len(body), xid) + body
 
 
@@ -285,23 +286,25 @@ class PlainSwitch:
 
 
 class Connection:
-    """Connection to port ``port`` of loopback.
+    """Connection to port ``port`` of loopback, through TLS when there is a context.
 
     Its methods raise ``OSError``, for example when the controller sends nothing for ``timeout_s``."""
 
-    def __init__(self, port: int, timeout_s: float) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, port: int, timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            self.socket = tls.wrap_socket(self.socket)
         self._rest = bytearray()
 
     def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
+        self.socket.sendall(data)
 
     def hear(self) -> bytes:
         """Return the next message. Raises ``EOFError`` at the end of the connection."""
         size = HEADER.size
         while len(self._rest) < size or len(self._rest) < (size := HEADER.unpack_from(self._rest)[2]):
-            got = self._socket.recv(READ_BYTES)
+            got = self.socket.recv(READ_BYTES)
             if not got:
                 raise EOFError
             self._rest += got
@@ -311,10 +314,10 @@ class Connection:
 
     def shut(self) -> None:
         """End the connection, and with it a call of ``hear`` in another thread."""
-        self._socket.shutdown(socket.SHUT_RDWR)
+        self.socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
 
 class EchoingSwitch:

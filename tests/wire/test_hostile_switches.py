@@ -4,6 +4,7 @@ import socket
 import struct
 from contextlib import ExitStack, suppress
 
+from benchmarks.openflow_bytes import message, port_desc
 from controller.core.messages import Message
 from controller.fabric.messages import MastershipLost, PortChanged, SwitchConnected, SwitchFloods, SwitchLeft
 from controller.fabric.topology import Dpid, PortNo
@@ -33,7 +34,6 @@ from tests.support.wire.fake_switch import (
     SLAVE,
     FakeSwitch,
     flow_stats,
-    port_desc,
 )
 from tests.support.wire.openflow_controller import EPOCH
 
@@ -158,18 +158,18 @@ ROUNDS, PORTS = 60, 500
 
 
 def port_status(number: int, up: bool) -> bytes:
-    body = struct.pack("!B7x", 2) + port_desc(number, f"eth{number}", 0 if up else PORT_DOWN)
-    return struct.pack("!BBHI", 4, PORT_STATUS, 8 + len(body), 0) + body
+    desc = port_desc(number, f"eth{number}", 0 if up else PORT_DOWN)
+    return message(PORT_STATUS, 0, struct.pack("!B7x", 2) + desc)
 
 
 def test_of_a_flood_of_port_changes_others_hear_the_latest_states_and_who_floods(bench: Bench) -> None:
     with bench.switch(0x401, ports=PORTS) as flooding, bench.switch(0x402, ports=2) as good:
         since = bench.now
         for number in range(ROUNDS):
-            flooding.socket.sendall(b"".join(port_status(n, number % 2 == 1) for n in range(1, PORTS + 1)))
-        good.socket.sendall(port_status(2, up=False))
+            flooding.connection.send(b"".join(port_status(n, number % 2 == 1) for n in range(1, PORTS + 1)))
+        good.connection.send(port_status(2, up=False))
         bench.controller.first(PortChanged, since, dpid=0x402)
-        flooding.socket.sendall(port_status(1, up=False))
+        flooding.connection.send(port_status(1, up=False))
         states = {PortNo(n): n > 1 for n in range(1, PORTS + 1)}
         bench.controller.wait_for(lambda messages: latest(messages, 0x401) == states, since)
         changes = [m for m in bench.controller.received[since:] if isinstance(m, PortChanged) and m.dpid == 0x401]

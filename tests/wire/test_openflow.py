@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.openflow_bytes import port_desc
 from controller.fabric.messages import (
     ArpSeen,
     LinkLost,
@@ -31,7 +32,6 @@ from tests.support.wire.fake_switch import (
     METER_MOD,
     PORT_DOWN,
     PORT_STATUS,
-    port_desc,
 )
 from tests.support.wire.openflow_controller import Southbound
 

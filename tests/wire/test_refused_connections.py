@@ -41,14 +41,14 @@ def test_a_peer_without_a_handshake_is_disconnected(bench: Bench, begins: bool) 
     peer.wait_closed()
     refused = bench.refused(since)
     assert refused.reason == "silent"
-    assert refused.peer == "{}:{}".format(*peer.socket.getsockname())
+    assert refused.peer == "{}:{}".format(*peer.connection.socket.getsockname())
     peer.close()
 
 
 def test_a_switch_of_another_version_gets_an_error_before_it_is_disconnected(bench: Bench) -> None:
     since = bench.now
     switch = FakeSwitch(bench.port, 0x21)
-    switch.socket.sendall(bytes.fromhex("01 00 0008 00000001"))
+    switch.connection.send(bytes.fromhex("01 00 0008 00000001"))
     answer = switch.expect(ERROR)
     assert answer.body[:4] == struct.pack("!HH", 0, 0)
     switch.wait_closed()
@@ -63,7 +63,7 @@ def test_a_switch_of_another_version_gets_an_error_before_it_is_disconnected(ben
 def test_a_switch_that_breaks_the_protocol_is_disconnected_and_named(bench: Bench, wrong: bytes) -> None:
     since = bench.now
     switch = FakeSwitch(bench.port, 0x31).connect()
-    switch.socket.sendall(wrong)
+    switch.connection.send(wrong)
     switch.wait_closed()
     bench.controller.first(SwitchLeft, since, dpid=0x31)
     refused = bench.refused(since)

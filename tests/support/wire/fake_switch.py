@@ -1,10 +1,10 @@
 """A switch that speaks OpenFlow 1.3 in bytes that are packed here, independently of Ryu."""
 
-import socket
 import ssl
 import struct
 from typing import NamedTuple, Self
 
+from benchmarks.openflow_bytes import HEADER, Connection, message, port_desc, xid_of
 from tests.support.waiting import DEADLINE_S
 
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REQUEST, FEATURES_REPLY = 0, 1, 2, 3, 5, 6
@@ -33,11 +33,7 @@ class FakeSwitch:
     def __init__(self, port: int, dpid: int, mute: bool = False, tls: ssl.SSLContext | None = None) -> None:
         self.dpid = dpid
         self.mute = mute
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if tls:
-            self.socket = tls.wrap_socket(self.socket)
-        self._buffer = b""
+        self.connection = Connection(port, DEADLINE_S, tls)
 
     def connect(self, ports: int = 1) -> Self:
         self.send(HELLO, b"")
@@ -60,12 +56,11 @@ class FakeSwitch:
         return int(claimed)
 
     def send(self, kind: int, body: bytes, xid: int = 0) -> None:
-        self.socket.sendall(struct.pack("!BBHI", 4, kind, 8 + len(body), xid) + body)
+        self.connection.send(message(kind, xid, body))
 
     def hear(self) -> Heard:
-        head = self._take(8)
-        _, kind, length, xid = struct.unpack("!BBHI", head)
-        return Heard(kind, xid, self._take(length - 8))
+        data = self.connection.hear()
+        return Heard(data[1], xid_of(data), data[HEADER.size :])
 
     def expect(self, kind: int) -> Heard:
         while True:
@@ -108,21 +103,7 @@ class FakeSwitch:
                 return
 
     def close(self) -> None:
-        self.socket.close()
-
-    def _take(self, size: int) -> bytes:
-        while len(self._buffer) < size:
-            got = self.socket.recv(65536)
-            if not got:
-                raise EOFError
-            self._buffer += got
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return taken
-
-
-def port_desc(number: int, name: str, config: int = 0) -> bytes:
-    mac = bytes.fromhex("020000000001")
-    return struct.pack("!I4x6s2x16s8I", number, mac, name.encode(), config, 0, 0, 0, 0, 0, 10_000, 0)
+        self.connection.close()
 
 
 def flow_stats(priority: int, owner: int) -> bytes:
