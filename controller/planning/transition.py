@@ -4,7 +4,9 @@ In: a problem, the routes to start from, the routes to reach, and a cap on moves
 moves, or the smallest group of moves that must be made at once.
 
 CP-SAT solves a 0-1 programme: flow f takes its new route when x_f = 1, so the load of every link is linear in x. A job
-is above t when the load of a link that it uses is above t; which links it uses depends on x too.
+is above t when the load of a link that it uses is above t; which links it uses depends on x too. For a job with several
+phases (``efficiency``), the slowdown of each phase is a variable, and the job is above t when the sum of share x
+slowdown is.
 
 The sorted slowdowns must not become lexicographically greater. For that, one of two conditions must hold:
 
@@ -21,11 +23,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from controller.fabric.topology import LinkId
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_loads, peak_slowdowns
+from controller.planning.efficiency import (
+    SLOWDOWN_TOLERANCE,
+    Passing,
+    cell_slowdowns,
+    job_loads,
+    job_slowdowns,
+    of_iterations,
+    passing,
+    peaks_of,
+)
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes
 from controller.planning.whole_flows.cpsat import cp_model, solver_within
 from signalbox.jobs.spec import JobId
@@ -43,8 +55,10 @@ _STRICT = 2 * SLOWDOWN_TOLERANCE
 """Relative decrease that is large enough for all comparisons of plans to recognise it.
 
 The comparisons treat slowdowns that differ by less than ``SLOWDOWN_TOLERANCE`` as equal."""
-_MOST_UNITS, _MOST_LOAD = 10_000_000, 1 << 50
+_MOST_UNITS, _MOST_LOAD = 10_000_000, 1 << 42
 """Largest number of load units per link capacity, and largest load in units, as the solver has 64-bit integers."""
+_WHOLE = 1 << 20
+"""Integer that stands for the share 1 of a phase."""
 
 
 class Group(NamedTuple):
@@ -111,6 +125,16 @@ class _Phase:
     """Load of the phase when no move is made."""
     changes: list[tuple[Any, float]] = field(default_factory=list)
     """Moves (variables), each with the load that it adds."""
+    always: bool = False
+    when: list[Any] = field(default_factory=list)
+    """Conditions; the phase uses the link when any of them is true. Ignored when ``always`` is set."""
+    load: Any = 0
+    """Load in units, as an expression."""
+
+    @property
+    def uses(self) -> list[list[Any]]:
+        """Conditions, at least one of which holds when the phase uses the link."""
+        return [[]] if self.always else [[use] for use in self.when]
 
 
 @dataclass(slots=True)
@@ -118,13 +142,18 @@ class _User:
     """Use of one link by one job."""
 
     phases: defaultdict[int, _Phase] = field(default_factory=lambda: defaultdict(_Phase))
-    always: bool = False
-    when: list[Any] = field(default_factory=list)
-    """Conditions; the job uses the link when any of them is true. Ignored when ``always`` is set."""
+    peak: Any = 0
+    """Load of the largest phase in units, as an expression."""
 
     @property
     def most(self) -> float:
         return sum(phase.before + sum(abs(load) for _, load in phase.changes) for phase in self.phases.values())
+
+    @property
+    def uses(self) -> list[list[Any]]:
+        """Conditions, at least one of which holds when the job uses the link."""
+        phases = self.phases.values()
+        return [[]] if any(phase.always for phase in phases) else [use for phase in phases for use in phase.uses]
 
 
 class _Link:
@@ -138,25 +167,26 @@ class _Link:
         self.load: Any = 0
         self.most = self.rounding = 0
         for user in users.values():
-            self._add(cp, [phase for phase in user.phases.values() if phase.before or phase.changes])
+            self._add(cp, user)
 
-    def _add(self, cp: cp_model.CpModel, phases: Sequence[_Phase]) -> None:
-        sums, most, terms = [], 0, 1
-        for phase in phases:
+    def _add(self, cp: cp_model.CpModel, user: _User) -> None:
+        most, terms = 0, 1
+        for phase in user.phases.values():
             changes = [(move, round(self._units * load)) for move, load in phase.changes]
             before = round(self._units * phase.before)
-            sums.append(before + sum(units * move for move, units in changes))
+            phase.load = before + sum(units * move for move, units in changes)
             most = max(most, before + sum(max(0, units) for _, units in changes))
             terms = max(terms, 1 + len(changes))
         self.most += most
         self.rounding += terms
-        if len(sums) == 1:
-            self.load += sums[0]
-        elif sums:
-            peak = cp.new_int_var(0, most, "")
-            for of_phase in sums:
-                cp.add(peak >= of_phase)
-            self.load += peak
+        loads = [phase.load for phase in user.phases.values()]
+        if len(loads) == 1:
+            user.peak = loads[0]
+        elif loads:
+            user.peak = cp.new_int_var(0, most, "")
+            for load in loads:
+                cp.add(user.peak >= load)
+        self.load += user.peak
 
 
 class _Model:
@@ -171,13 +201,15 @@ class _Model:
         if not self.complete:
             changing = _most_loaded_first(problem, start, changing)[:most]
         self.moves: dict[FlowId, Any] = {flow.id: self.cp.new_bool_var("") for flow in changing}
-        self._slowdowns = peak_slowdowns(problem, start)
+        self._slowdowns = job_slowdowns(problem, start)
         self._links = self._changing_links(goal)
+        self._unchanged, self._phases = self._without_moves()
         self._links_of: defaultdict[JobId, list[_Link]] = defaultdict(list)
         for link in self._links.values():
             for job in link.users:
                 self._links_of[job].append(link)
         self._above_of: dict[float, dict[JobId, Any]] = {}
+        self._weighted: dict[JobId, tuple[Any, int, int]] = {}
         self.sees_all_slowdowns = True
         """Whether every slowdown that can decrease can be the tie-break."""
         self._tie_breaks = self._require_not_worse()
@@ -220,27 +252,37 @@ class _Model:
     def _use(self, user: _User, flow: Flow, link: LinkId, before: float, after: float) -> None:
         move = self.moves.get(flow.id)
         capacity_bps = self._problem.capacity_bps[link]
-        for phase, bps in flow.demand_bps:
-            if before:
-                user.phases[phase].before += before * bps / capacity_bps
+        for number, bps in flow.demand_bps:
+            phase = user.phases[number]
+            phase.before += before * bps / capacity_bps
             if move is not None:
-                user.phases[phase].changes.append((move, (after - before) * bps / capacity_bps))
-        if move is None or (before and after):
-            user.always |= move is not None or before > 0
-        else:
-            user.when.append(move if after else move.negated())
+                phase.changes.append((move, (after - before) * bps / capacity_bps))
+            if move is None or (before and after):
+                phase.always |= move is not None or before > 0
+            else:
+                phase.when.append(move if after else move.negated())
 
-    @cached_property
-    def _unchanged_load(self) -> dict[JobId, float]:
-        """Largest load, by job, of the links and NICs that the job uses and that no move changes."""
-        loads = job_loads(self._problem, self._start)
-        slowdowns: dict[JobId, float] = {}
-        for link, of_jobs in loads.items():
-            if link not in self._links:
-                load = sum(of_jobs.values())
-                for job in of_jobs:
-                    slowdowns[job] = max(load, slowdowns.get(job, 1.0))
-        return slowdowns
+    def _without_moves(self) -> tuple[Mapping[JobId, float], Mapping[JobId, Mapping[int, tuple[float, float]]]]:
+        """Return what links and NICs that no move changes say about slowdowns.
+
+        They give a lower bound of the slowdown of each job. For each job with several phases, each phase has its share
+        and a lower bound of its slowdown."""
+        problem, rows = self._problem, passing(self._problem, self._start)
+        changing = [problem.link_number[link] for link in self._links]
+        kept = ~np.isin(rows.link, changing)
+        rows = Passing(rows.routed, rows.flow[kept], rows.link[kept], rows.share[kept])
+        share, numbers = problem.phase_share, problem.numbers
+        if share is None:
+            return peaks_of(problem, rows), {}
+        of_cells = np.maximum(1.0, cell_slowdowns(problem, rows)[0])
+        phases: defaultdict[JobId, dict[int, tuple[float, float]]] = defaultdict(dict)
+        for job, *of_phase in zip(
+            numbers.cell_job.tolist(), numbers.cell_phase.tolist(), share.tolist(), of_cells.tolist(), strict=True
+        ):
+            phases[numbers.job_ids[job]][of_phase[0]] = of_phase[1], of_phase[2]
+        least = of_iterations(problem, of_cells, share).tolist()
+        several = {job: of_job for job, of_job in phases.items() if len(of_job) > 1}
+        return dict(zip(numbers.job_ids, least, strict=True)), several
 
     # ---- slowdowns
 
@@ -274,7 +316,7 @@ class _Model:
             self._above_of[slowdown] = found = {}
             for job in self._slowdowns:
                 above = self.cp.new_bool_var("")
-                if self._unchanged_load.get(job, 1.0) > slowdown * (1 + SLOWDOWN_TOLERANCE / 2):
+                if self._unchanged.get(job, 1.0) > slowdown * (1 + SLOWDOWN_TOLERANCE / 2):
                     self.cp.add(above == 1)
                     found[job] = above
                 elif self._keep_below(slowdown, job, [above.negated()]):
@@ -282,19 +324,46 @@ class _Model:
         return self._above_of[slowdown]
 
     def _keep_below(self, slowdown: float, job: JobId, conditions: Sequence[Any]) -> bool:
-        """Keep the load of the job's links at or below ``slowdown`` whenever all ``conditions`` hold.
+        """Keep the slowdown of the job at or below ``slowdown`` whenever all ``conditions`` hold.
 
-        Return whether the load of any of these links could exceed ``slowdown``."""
+        Return whether it could exceed ``slowdown``. A job with one phase is kept below by the load of each link."""
+        if job in self._phases:
+            total, most, rounding = self._over_phases(job)
+            limit = _WHOLE * (round(self._units * slowdown * (1 + SLOWDOWN_TOLERANCE / 4)) + rounding)
+            if most > limit:
+                self.cp.add(total <= limit).only_enforce_if(conditions)
+            return most > limit
         constrained = False
         for link in self._links_of[job]:
             limit = round(self._units * slowdown) + link.rounding
             if link.most <= limit:
                 continue
             constrained = True
-            user = link.users[job]
-            for when in [[]] if user.always else [[uses] for uses in user.when]:
-                self.cp.add(link.load <= limit).only_enforce_if([*conditions, *when])
+            for use in link.users[job].uses:
+                self.cp.add(link.load <= limit).only_enforce_if([*conditions, *use])
         return constrained
+
+    def _over_phases(self, job: JobId) -> tuple[Any, int, int]:
+        """Return ``_WHOLE`` x the slowdown of a job with several phases in units, its largest value, and its rounding.
+
+        The slowdown is an expression. The rounding is that of the slowdown of a phase."""
+        if job not in self._weighted:
+            total: Any = 0
+            most, rounding = 0, 1
+            for number, (share, unchanged) in self._phases[job].items():
+                links = [link for link in self._links_of[job] if number in link.users[job].phases]
+                least = round(self._units * unchanged)
+                highest = max([least, *(link.most for link in links)])
+                slowdown = self.cp.new_int_var(least, highest, "")
+                for link in links:
+                    user = link.users[job]
+                    phase, rounding = user.phases[number], max(rounding, link.rounding)
+                    for use in phase.uses:
+                        self.cp.add(link.load - user.peak + phase.load <= slowdown).only_enforce_if(use)
+                total += round(_WHOLE * share) * slowdown
+                most += round(_WHOLE * share) * highest
+            self._weighted[job] = total, most, rounding
+        return self._weighted[job]
 
 
 def _changing(problem: Problem, start: Routes, goal: Routes) -> list[Flow]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from statistics import mean
 
 import pytest
@@ -15,14 +15,15 @@ from controller.planning import planner
 from controller.planning.analysis.messages import FabricNames
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.certificate import certificate, with_own_bound
-from controller.planning.efficiency import all_slowdowns, ecmp_slowdown, hashed_job_slowdowns
+from controller.planning.efficiency import all_slowdowns, ecmp_slowdown, hashed_job_slowdowns, is_less
 from controller.planning.plan import decide
 from controller.planning.plan_check import check
-from controller.planning.problem import Flow, Problem, Routes, whole
+from controller.planning.problem import Flow, FlowId, Problem, Routes, whole
+from controller.planning.transition import Stuck, smallest_group, step
 from controller.planning.verify import verify
 from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import across, flow, leaf_spine, problem_of
-from tests.support.planning.plans import planned
+from tests.support.planning.plans import EXACT, planned
 
 FABRIC = leaf_spine(2, 2, capacity=1.0)
 SHARES = ((0, 0.9), (1, 0.1))
@@ -121,6 +122,15 @@ def test_running_routes_that_reach_their_bounds_are_not_planned_again(monkeypatc
     assert planned(running).routes == found.routes
 
 
+def test_a_step_may_slow_a_short_phase_for_a_long_one() -> None:
+    problem, start = traded(SHARES), planned(traded(())).routes
+    goal = planned(problem).routes
+    after = step(problem, start, goal, 1, (), EXACT)
+    assert after == goal
+    assert smallest_group(problem, start, goal, EXACT).smallest
+    assert isinstance(step(problem, goal, start, 2, (), EXACT), Stuck)
+
+
 # ---- against all routings of small problems
 
 
@@ -202,3 +212,25 @@ def test_slowdowns_under_hashing_are_means_over_all_routings(seed: int) -> None:
     pinned = {fixed.id: whole(paths[0][0])}
     hashed = hashed_job_slowdowns(problem, pinned, 4_000, seed=1)[fixed.job_id]
     assert hashed.mean == pytest.approx(mean(of_first), rel=0.03)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_steps_lower_the_slowdowns_whenever_few_moves_do(seed: int) -> None:
+    problem, random_of, cap = a_problem(seed), random.Random(seed), 2
+    start = {of.id: whole(random_of.choice(problem.candidates(of))) for of in problem.flows}
+    goal = planned(problem).routes
+    changing = [flow_id for flow_id, route in goal.items() if start[flow_id] != route]
+
+    def vector(moved: Iterable[FlowId]) -> list[float]:
+        return iterations_by_hand(problem, {**start, **{flow_id: goal[flow_id] for flow_id in moved}})
+
+    within = [vector(moved) for count in range(cap + 1) for moved in combinations(changing, count)]
+    better = any(is_less(of, within[0]) for of in within)
+    found = step(problem, start, goal, cap, (), EXACT)
+    if isinstance(found, Stuck):
+        assert (found.final, better) == (True, False)
+        return
+    moved = [flow_id for flow_id in changing if found[flow_id] != start[flow_id]]
+    assert 0 < len(moved) <= cap
+    assert is_less(vector(moved), within[0]) == better
+    assert not is_less(within[0], vector(moved))
