@@ -21,6 +21,7 @@ from benchmarks.judge.instances import KINDS, MIXED, Instance, generate
 from benchmarks.judge.verdicts import SOLVE_S, Judge
 from benchmarks.measures import report
 from controller.planning.problem import PlanLimits
+from signalbox.words import Objective
 
 Record = dict[str, Any]
 
@@ -73,6 +74,7 @@ def main(
     solve: Annotated[
         float, typer.Option(min=0.1, metavar="S", help="Time limit of one optimization by HiGHS, in seconds.")
     ] = SOLVE_S,
+    objective: Annotated[Objective, typer.Option(help="Slowdown that is judged.")] = Objective.ITERATION,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File of verdicts; new ones are added.")] = Path(
         "out/bench/judge.jsonl"
     ),
@@ -85,9 +87,9 @@ def main(
         typer.echo(json.dumps(generate(instance).as_json()))
         return
     limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0)
-    made = {name_of(seed): seed for seed in range(first, first + instances)}
+    made = {f"by {objective}, {name_of(seed)}": seed for seed in range(first, first + instances)}
     records = Records(out)
-    left = records.fill(made, lambda name: judged(generate(made[name]), limits, solve), seconds)
+    left = records.fill(made, lambda name: judged(name, generate(made[name]), objective, limits, solve), seconds)
     found = [records.known[name] for name in made if name in records.known]
     data = summary(found, left, time_limit)
     named = (
@@ -101,13 +103,13 @@ def name_of(seed: int) -> str:
     return f"{tuple(KINDS)[seed % len(KINDS)]} {seed}"
 
 
-def judged(instance: Instance, limits: PlanLimits, solve_s: float = SOLVE_S) -> Record:
-    exact = Exact(instance)
+def judged(name: str, instance: Instance, objective: Objective, limits: PlanLimits, solve_s: float = SOLVE_S) -> Record:
+    exact = Exact(instance, objective is Objective.ITERATION)
     judge = Judge(exact, solve_s)
-    verdicts = [judge.of(answer(instance, max_subflows, limits)) for max_subflows in MAX_SUBFLOWS]
-    verdicts.append(Judge(exact, solve_s).of(answer(instance, MIXED, limits)))
+    verdicts = [judge.of(answer(instance, max_subflows, limits, objective)) for max_subflows in MAX_SUBFLOWS]
+    verdicts.append(Judge(exact, solve_s).of(answer(instance, MIXED, limits, objective)))
     return {
-        "name": instance.name,
+        "name": name,
         "flows": len(exact.flows),
         "jobs": len(exact.jobs),
         "phases": len({(flow.job, phase) for flow in exact.flows for phase in flow.demand}),

@@ -5,7 +5,9 @@ This module imports nothing of the controller. It implements the definitions of 
 - The ideal time of a phase is the time that the busiest NIC needs.
 - The demand of a flow in a phase is its bits / the ideal time of the phase.
 - The load of a link is the sum over all jobs of their largest demand on it in any phase / its capacity.
-- The slowdown of a job is the largest load of the links that it uses, and at least 1.
+- The slowdown of a job is the largest load of the links that it uses, and at least 1. Over iterations, it is the sum
+  over its phases of share x slowdown. A phase has the largest load of the links that it uses, and at least 1; its own
+  job counts with the demand of this phase. The share is that of the phase in the job's ideal time.
 - A flow may take each path with the fewest links.
 """
 
@@ -48,9 +50,10 @@ class Exact:
 
     ``flows``: flows in the order in which the instance first names them. ``capacity``: capacity of each link, then
     of each NIC outwards and inwards. Capacities and demands are integers, in the largest fraction of 1 bit/s that
-    makes them so."""
+    makes them so. ``share``: share of each (job, phase) over iterations; 1 for each job's only phase.
+    ``over_iterations``: whether slowdowns are those over iterations."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, over_iterations: bool = False) -> None:
         cables, hosts = instance.cables, instance.hosts
         self.ends = [end for cable in cables for end in ((cable.a, cable.b), (cable.b, cable.a))]
         bps = [rest for c in cables for rest in (c.bps - c.taken_ab, c.bps - c.taken_ba)]
@@ -71,6 +74,11 @@ class Exact:
             for (job, src, dst), phases in demands.items()
         )
         self.jobs = sorted({flow.job for flow in self.flows})
+        ideal_s, total_s = _ideal_s(instance), defaultdict[int, Fraction](Fraction)
+        for (job, _), seconds in ideal_s.items():
+            total_s[job] += seconds
+        self.share = {cell: seconds / total_s[cell[0]] for cell, seconds in ideal_s.items()}
+        self.over_iterations = over_iterations and len(self.share) > len(self.jobs)
         self._out: defaultdict[int, list[int]] = defaultdict(list)
         self._into: defaultdict[int, list[int]] = defaultdict(list)
         for link, (src, dst) in enumerate(self.ends):
@@ -81,7 +89,8 @@ class Exact:
 
     # ---- routings
 
-    def slowdowns(self, routing: Routing) -> dict[int, Fraction]:
+    def _on_link(self, routing: Routing) -> Mapping[int, Mapping[tuple[int, int], Fraction | int]]:
+        """Return the rate of each (job, phase) on each link, NICs included."""
         on_link: defaultdict[int, defaultdict[tuple[int, int], Fraction | int]] = defaultdict(lambda: defaultdict(int))
         for flow, subflows in zip(self.flows, routing, strict=True):
             for phase, demand in flow.demand.items():
@@ -91,12 +100,30 @@ class Exact:
                     part = demand if share == 1 else share * demand
                     for link in path:
                         on_link[link][flow.job, phase] += part
+        return on_link
+
+    def slowdowns(self, routing: Routing) -> dict[int, Fraction]:
+        if self.over_iterations:
+            found = dict.fromkeys(self.jobs, Fraction(0))
+            for cell, slowdown in self.of_phases(routing).items():
+                found[cell[0]] += self.share[cell] * slowdown
+            return found
         found = dict.fromkeys(self.jobs, Fraction(1))
-        for link, phases in on_link.items():
+        for link, phases in self._on_link(routing).items():
             peaks = _peaks(phases)
             load = Fraction(sum(peaks.values())) / self.capacity[link]
             for job in peaks:
                 found[job] = max(found[job], load)
+        return found
+
+    def of_phases(self, routing: Routing) -> dict[tuple[int, int], Fraction]:
+        """Return the slowdown of each (job, phase)."""
+        found = dict.fromkeys(self.share, Fraction(1))
+        for link, phases in self._on_link(routing).items():
+            peaks = _peaks(phases)
+            total = Fraction(sum(peaks.values()))
+            for cell, own in phases.items():
+                found[cell] = max(found[cell], (total - peaks[cell[0]] + own) / self.capacity[link])
         return found
 
     def vector(self, routing: Routing) -> tuple[Fraction, ...]:
@@ -157,22 +184,28 @@ class Exact:
     @cached_property
     def nic_slowdowns(self) -> dict[int, Fraction]:
         """Lower bound of each job's slowdown under any routing: the load of its NICs."""
-        return self.slowdowns([[((), Fraction(1))] for _ in self.flows])
+        return self.slowdowns(self.only_nics)
+
+    @cached_property
+    def only_nics(self) -> Routing:
+        """Paths without links, on which flows load only their NICs."""
+        return [[((), Fraction(1))] for _ in self.flows]
 
     @cached_property
     def cut_slowdown(self) -> Fraction:
         """Lower bound of the worst slowdown under any routing: the largest load of a cut around a switch.
 
         All bytes from hosts on a switch to others must cross its outgoing links, and those to its hosts the incoming
-        ones."""
+        ones. Over iterations, some phase that crosses the cut has this slowdown."""
         phases: defaultdict[tuple[str, int], defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
         for flow, cut in self._crossings():
             for phase, rate in flow.demand.items():
                 phases[cut][flow.job, phase] += rate
         found = max(self.nic_slowdowns.values(), default=Fraction(1))
         for cut, of_cut in phases.items():
-            capacity = sum(self.capacity[link] for link in self._around(*cut))
-            found = max(found, Fraction(sum(_peaks(of_cut).values()), capacity))
+            load = Fraction(sum(_peaks(of_cut).values()), sum(self.capacity[link] for link in self._around(*cut)))
+            share = min(self.share[cell] for cell in of_cut) if self.over_iterations else 1
+            found = max(found, 1 + share * (load - 1))
         return found
 
     @cached_property
@@ -206,19 +239,26 @@ class Exact:
         return self._out[switch] if way == "out" else self._into[switch]
 
 
-def _demands(instance: Instance) -> dict[tuple[int, int, int], dict[int, Fraction]]:
-    """Return the demand in bit/s of each phase, by (job, source, destination)."""
+def _ideal_s(instance: Instance) -> dict[tuple[int, int], Fraction]:
+    """Return the ideal time in seconds by (job, phase)."""
     through: defaultdict[tuple[int, int, int, str], int] = defaultdict(int)
-    bits: defaultdict[tuple[int, int, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for job, src, dst, phase, size in instance.sends:
         through[job, phase, src, "out"] += 8 * size
         through[job, phase, dst, "in"] += 8 * size
-        bits[job, src, dst][phase] += 8 * size
-    t0_s: defaultdict[tuple[int, int], Fraction] = defaultdict(Fraction)
+    ideal_s: defaultdict[tuple[int, int], Fraction] = defaultdict(Fraction)
     for (job, phase, host, _), amount in through.items():
-        t0_s[job, phase] = max(t0_s[job, phase], Fraction(amount, instance.hosts[host].bps))
+        ideal_s[job, phase] = max(ideal_s[job, phase], Fraction(amount, instance.hosts[host].bps))
+    return ideal_s
+
+
+def _demands(instance: Instance) -> dict[tuple[int, int, int], dict[int, Fraction]]:
+    """Return the demand in bit/s of each phase, by (job, source, destination)."""
+    bits: defaultdict[tuple[int, int, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for job, src, dst, phase, size in instance.sends:
+        bits[job, src, dst][phase] += 8 * size
+    ideal_s = _ideal_s(instance)
     return {
-        (job, src, dst): {phase: amount / t0_s[job, phase] for phase, amount in sorted(phases.items())}
+        (job, src, dst): {phase: amount / ideal_s[job, phase] for phase, amount in sorted(phases.items())}
         for (job, src, dst), phases in bits.items()
     }
 

@@ -70,6 +70,8 @@ class _Model:
     def __init__(self, exact: Exact, max_subflows: int | None, seconds: float, vector: Sequence[Fraction] = ()) -> None:
         self._exact = exact
         self._vector = [float(slowdown) for slowdown in vector]
+        self._by_job = bool(vector) or exact.over_iterations
+        """Whether each job has a variable for its slowdown, and each path of a flow one for its use."""
         self._parameters = mathopt.SolveParameters(
             time_limit=timedelta(seconds=seconds), relative_gap_tolerance=_GAP, absolute_gap_tolerance=_GAP
         )
@@ -82,7 +84,7 @@ class _Model:
         """Variables, by class and path, that are 1 if a flow uses the path; those of ``_share`` where these suffice."""
         for of in self._classes:
             self._add(of)
-        self._slowdown = self._slowdowns() if vector else None
+        self._slowdown = self._slowdowns() if self._by_job else None
         self._limit_loads()
 
     def _classified(self, max_subflows: int | None) -> list[_Class]:
@@ -101,7 +103,7 @@ class _Model:
             share = [model.add_variable(lb=0, ub=count) for _ in of.paths]
         model.add_linear_constraint(mathopt.fast_sum(share) == count)
         there = share
-        if of.cut or (self._vector and not (of.whole and count == 1)):
+        if of.cut or (self._by_job and not (of.whole and count == 1)):
             there = [model.add_binary_variable() for _ in of.paths]
             for amount, boolean in zip(share, there, strict=True):
                 model.add_linear_constraint(amount <= count * boolean)
@@ -113,29 +115,44 @@ class _Model:
     def _limit_loads(self) -> None:
         exact, model = self._exact, self._model
         terms: defaultdict[int, defaultdict[tuple[int, int], list[Any]]] = defaultdict(lambda: defaultdict(list))
-        users: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
+        users: defaultdict[tuple[int, int, int], list[Any]] = defaultdict(list)
         for of, share, there in zip(self._classes, self._share, self._there, strict=True):
             flow = exact.flows[of.flows[0]]
             for path, amount, boolean in zip(of.paths, share, there, strict=True):
                 for link in path:
-                    users[flow.job, link].append(boolean)
                     for phase, bps in flow.demand.items():
+                        users[flow.job, phase, link].append(boolean)
                         terms[link][flow.job, phase].append(bps / exact.capacity[link] * amount)
         for link, phases in terms.items():
-            of_job: defaultdict[int, list[Any]] = defaultdict(list)
-            for (job, _), loads in phases.items():
-                of_job[job].append(mathopt.fast_sum(loads))
-            peaks = [sums[0] if len(sums) == 1 else self._largest(sums) for sums in of_job.values()]
-            load = mathopt.fast_sum(peaks)
+            of_job: defaultdict[int, dict[int, Any]] = defaultdict(dict)
+            for (job, phase), loads in phases.items():
+                of_job[job][phase] = mathopt.fast_sum(loads)
+            peaks = {
+                job: self._largest([*sums.values()]) if len(sums) > 1 else next(iter(sums.values()))
+                for job, sums in of_job.items()
+            }
+            load = mathopt.fast_sum(peaks.values())
             if self._slowdown is None:
                 model.add_linear_constraint(load <= self._worst)
                 continue
-            model.add_linear_constraint(load <= self._vector[0])
-            for job in of_job:
-                used = model.add_binary_variable()
-                for boolean in users[job, link]:
-                    model.add_linear_constraint(used >= boolean)
-                model.add_linear_constraint(load <= self._slowdown[job] + (self._vector[0] - 1) * (1 - used))
+            if not exact.over_iterations:
+                model.add_linear_constraint(load <= self._vector[0])
+            most = float(sum(sum(flow.demand.values()) for flow in exact.flows) / exact.capacity[link])
+            for job, sums in of_job.items():
+                if exact.over_iterations:
+                    for phase, own in sums.items():
+                        used = self._any(users[job, phase, link])
+                        seen = load - peaks[job] + own
+                        model.add_linear_constraint(seen <= self._of_cell[job, phase] + most * (1 - used))
+                else:
+                    used = self._any([of for phase in sums for of in users[job, phase, link]])
+                    model.add_linear_constraint(load <= self._slowdown[job] + (self._vector[0] - 1) * (1 - used))
+
+    def _any(self, booleans: Sequence[Any]) -> Any:
+        found = self._model.add_binary_variable()
+        for boolean in booleans:
+            self._model.add_linear_constraint(found >= boolean)
+        return found
 
     def _largest(self, sums: Sequence[Any]) -> Any:
         peak = self._model.add_variable(lb=0)
@@ -149,6 +166,11 @@ class _Model:
         At most m jobs may have a slowdown above entry m of the vector, counted from 0. The last entry is the
         variable that is minimized."""
         model, exact = self._model, self._exact
+        if not self._vector:
+            slowdown = {job: model.add_variable(lb=1.0) for job in exact.jobs}
+            for own in slowdown.values():
+                model.add_linear_constraint(own <= self._worst)
+            return self._over_phases(slowdown)
         highest = self._vector[0]
         least = {job: min(float(slowdown), highest) for job, slowdown in exact.nic_slowdowns.items()}
         slowdown = {job: model.add_variable(lb=lowest, ub=highest) for job, lowest in least.items()}
@@ -157,6 +179,16 @@ class _Model:
             model.add_linear_constraint(mathopt.fast_sum(above) <= index)
             for own, boolean in zip(slowdown.values(), above, strict=True):
                 model.add_linear_constraint(own <= entry + (highest - 1) * boolean)
+        return self._over_phases(slowdown) if exact.over_iterations else slowdown
+
+    def _over_phases(self, slowdown: dict[int, Any]) -> dict[int, Any]:
+        """Let the slowdown of each job be at least the sum over its phases of share x slowdown."""
+        exact, model = self._exact, self._model
+        least = exact.of_phases(exact.only_nics)
+        self._of_cell = {cell: model.add_variable(lb=float(slowdown)) for cell, slowdown in least.items()}
+        for job, own in slowdown.items():
+            of_job = [float(exact.share[cell]) * of for cell, of in self._of_cell.items() if cell[0] == job]
+            model.add_linear_constraint(own >= mathopt.fast_sum(of_job))
         return slowdown
 
     def solve(self, below: Fraction | None) -> Found:

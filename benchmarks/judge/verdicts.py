@@ -212,7 +212,7 @@ class Judge:
             return self._exact.cut_slowdown
         if self.fluid is None:
             found = programme.fluid(self._exact, 10 * self._solve_s)
-            if found.routing is None:
+            if found.routing is None or not found.decided:
                 return self._exact.cut_slowdown
             self.fluid = self._exact.vector(found.routing)[0]
         return max(self._exact.cut_slowdown, self.fluid * (1 - _BETTER / 10))

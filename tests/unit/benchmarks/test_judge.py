@@ -102,9 +102,10 @@ SMALL = (2, 3, 4, 5, 25, 26, 31, 34, 35, 36, 59, 66, 72, 89)
 """Seeds of instances with at most 300 routings."""
 
 
+@pytest.mark.parametrize("over_iterations", [False, True])
 @pytest.mark.parametrize("seed", [*SMALL[:4], *(pytest.param(seed, marks=pytest.mark.long) for seed in SMALL[4:])])
-def test_the_least_slowdowns_are_those_that_trying_everything_finds(seed: int) -> None:
-    exact = Exact(generate(seed))
+def test_the_least_slowdowns_are_those_that_trying_everything_finds(seed: int, over_iterations: bool) -> None:
+    exact = Exact(generate(seed), over_iterations)
     best = everything(exact)[0]
     found: tuple[Fraction, ...] = ()
     for _ in best:
@@ -114,7 +115,7 @@ def test_the_least_slowdowns_are_those_that_trying_everything_finds(seed: int) -
         found = (*found, exact.vector(answer.routing)[len(found)])
     assert [float(slowdown) for slowdown in found] == pytest.approx([float(slowdown) for slowdown in best], rel=1e-6)
     assert exact.cut_slowdown <= least(exact, None) * (1 + Fraction(1, 10**6))
-    assert exact.whole_cut_slowdown <= best[0]
+    assert exact.over_iterations or exact.whole_cut_slowdown <= best[0]
 
 
 def claims(exact: Exact, routing: Routing, **others: object) -> Answer:
@@ -267,7 +268,10 @@ def test_a_run_goes_on_where_the_one_before_it_ended(benchmark: Command, tmp_pat
     found = json.loads((tmp_path / "out" / "judge.summary.json").read_text())
     assert (run.status, found["judged"], found["left"], found["refuted"]) == (0, 2, 0, [])
     assert "2 judged, 0 left" in run.out
-    assert [json.loads(line)["name"] for line in file.read_text().splitlines()] == ["leaf-spine 6", "three tiers 7"]
+    assert [json.loads(line)["name"] for line in file.read_text().splitlines()] == [
+        "by iteration, leaf-spine 6",
+        "by iteration, three tiers 7",
+    ]
 
 
 def test_an_instance_is_printed_as_data(benchmark: Command) -> None:
