@@ -517,7 +517,7 @@ def ip(server: int) -> str:
     return f"10.0.{server}.1"
 
 
-SEEDS = [0, 1, 3, 4, 12, 132, 145, 958]
+SEEDS = [0, 12, 132, 145, 958]
 """Seeds of every run.
 
 In seed 12, an optical switch refuses both the deletion and the addition of a cross-connect. In seeds 132 and 145,
