@@ -1,8 +1,8 @@
 """Random mixes of real jobs, the specs with which they are announced, and the evaluation of the measured rows.
 
 ``mix`` makes jobs from a seed and a library. Jobs have their hosts by number, so a mix is the same in every mode.
-``spec_of`` makes the ``JobSpec`` of a job: right, wrong or without any traffic. ``summary`` evaluates rows, as ratios
-to the same job on the flat switch.
+``spec_of`` makes the ``JobSpec`` of a job: right, wrong or without any traffic. ``summary`` compares the measured
+iteration times with those of the same job on the flat switch, a single switch with all hosts.
 """
 
 import json

@@ -60,7 +60,7 @@ class Refused(NamedTuple):
 
 
 class Unwired(NamedTuple):
-    """Jobs without all of their circuits."""
+    """Jobs that lack circuits."""
 
     why: Mapping[JobId, str]
     """Reason why a job lacks circuits, by job. Only jobs whose servers have interfaces at optical switches have an

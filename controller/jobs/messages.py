@@ -112,9 +112,11 @@ class Ends:
 
     def __init__(self) -> None:
         self.certain: tuple[JobEnd, ...] = ()
-        """Latest final ends, oldest first; the same tuple until another end is final."""
+        """Latest ends that cannot be undone any more, oldest first; the same tuple until another end is final."""
         self.totals: Mapping[EndReason, int] = dict.fromkeys(EndReason, 0)
-        """Number of final ends since the start, by reason; a new mapping on each change."""
+        """Number of registrations that have finally ended since the controller's start, by reason.
+
+        Each change makes a new mapping."""
         self._of_uid: dict[str, JobEnd] = {}
         self._latest: dict[JobId, str] = {}
         self._of_request: dict[tuple[JobId, str, str], JobEnd] = {}

@@ -59,7 +59,7 @@ HANDED_OVER_S = 3.0
 
 In this time another southbound can claim the switch."""
 ANSWER_S = 2.0
-"""Seconds, in addition to the barrier time-out, after which a stage without an answer of a southbound has timed out."""
+"""Seconds that a southbound has to answer a stage, in addition to the barrier time-out. Then the stage times out."""
 MOST_CHANGES = 50_000
 """Largest number of changes in a part of a stage, counting buckets: 4 MB, or two seconds of work at the southbound.
 

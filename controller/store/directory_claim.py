@@ -1,4 +1,4 @@
-"""Claim of a directory by one controller at a time, and the mark of controllers that wait for the claim.
+"""Claim of a directory by one controller at a time, and a mark that shows whether controllers wait for the claim.
 
 Both are file locks in the directory. The kernel releases a lock when its process ends.
 """
@@ -61,7 +61,7 @@ class DirectoryClaim:
 
     @contextmanager
     def standing_by(self) -> Iterator[None]:
-        """Hold the mark of a waiting controller.
+        """Show the active controller that this one waits: hold a lock on the file ``MARK``.
 
         A failure is ignored: its only effect is that the active controller does not see this one."""
         mark = None

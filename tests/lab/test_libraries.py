@@ -102,7 +102,7 @@ def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(fabric: Fab
 
 
 def test_signalbox_run_announces_what_mpirun_says_until_it_ends(fabric: Fabric, tmp_path: Path) -> None:
-    """The sums of Open MPI are right. The bytes of the ring go to rank r + 1."""
+    """Every all-reduce of Open MPI returns the right sum. The announced ring leads from each rank r to rank r + 1."""
     needs(missing().get("open-mpi"))
     lab, controller, client = fabric
     job = LibraryJob("job", "open-mpi", "all_reduce", lab.hosts, ELEMENTS, "ring")

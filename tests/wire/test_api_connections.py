@@ -1,6 +1,6 @@
 """Addresses where the API listens, the services beside it, and its limits without HAProxy.
 
-Malicious clients speak HTTP/2 in bytes."""
+The tests of malicious clients send HTTP/2 frames that they pack themselves, without a gRPC library."""
 
 import asyncio
 import gc

@@ -34,7 +34,7 @@ def addresses() -> dict[str, str]:
 
 
 class Files:
-    """Files of the script in a folder, and programs that use them in place of /etc."""
+    """Files that ``make-files.sh`` writes to a folder, and programs that use this folder in place of /etc."""
 
     def __init__(self, folder: Path, addresses: Mapping[str, str]) -> None:
         self.folder = folder

@@ -31,7 +31,9 @@ class Port(NamedTuple):
 
 
 class Circuit(NamedTuple):
-    """Connection from server ``src`` to server ``dst``. Both interfaces have the number of the optical switch."""
+    """Connection from a port ``src`` of one server to a port ``dst`` of another.
+
+    Both ports have the same interface number, which is also the number of the optical switch between them."""
 
     src: Port
     dst: Port

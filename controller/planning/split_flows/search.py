@@ -63,10 +63,10 @@ _FEW = 200
 _BEGIN_S = 10e-6
 """Seconds per flow to find the parts of the problem, and the parts that miss their aims."""
 _NEAR_AIM = 0.01
-"""Relative distance above an aim at which the aim counts as reached, if the links' capacities differ a little.
+"""Relative excess of a slowdown over its aim up to which the aim counts as reached.
 
-Capacities differ because of measured background, which is never the same twice. The distance is smaller than any gain
-for which a plan is adopted."""
+The excess is allowed only if the links' capacities differ a little, as they do because of measured background. It is
+smaller than any gain for which a plan is adopted."""
 _LINE_S, _CABLE_S = 10e-6, 5e-6
 """Seconds per flow that ``peeling`` needs: for the common links together, and for each spine with residual links."""
 _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05

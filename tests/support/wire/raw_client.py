@@ -1,4 +1,4 @@
-"""A client of the API that speaks HTTP/2 in bytes, for calls that no gRPC client would make."""
+"""A client of the API that packs its HTTP/2 frames itself, for calls that no gRPC client would make."""
 
 import socket
 from collections.abc import Iterator

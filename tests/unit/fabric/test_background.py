@@ -218,9 +218,9 @@ def test_own_bytes_are_no_background_though(shares: list[tuple[float, float, flo
 
 @pytest.mark.parametrize("missing_s", [0.0, 0.2, LAG_S])
 def test_a_new_flow_is_no_background_while_counters_of_its_hosts_other_flows_catch_up(missing_s: float) -> None:
-    """The host's known flow ends as the new one begins, and its late counters count its last bytes only then.
+    """The counted flow ends when the new flow begins, but its last bytes are counted only while the new flow sends.
 
-    In this interval the host seems to send less beyond its counted flows than the new flow sends."""
+    These late bytes are subtracted from what the host sent, so the rest is less than what the new flow sent."""
     known, new = Counted(A, X), Counted(A, Y)
     paths = {known: on_path(known, 0), new: on_path(new, 1)}
     load = LinkLoad(WINDOW_S, NOISE)
