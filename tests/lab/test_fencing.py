@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 
+from benchmarks.openflow_bytes import Type
 from controller.config import Config
 from controller.fabric.messages import MastershipLost, PortChanged, SwitchConnected, SwitchLeft, SwitchMoved
 from controller.fabric.topology import Dpid, PortNo
@@ -15,20 +16,7 @@ from controller.tables.messages import InstallStage, StageDone
 from controller.tables.rules import FlowKey, FlowRule, Match, Output, RuleMod, Stage, Table, cookie
 from mininet_topos.controller_process import reserve_port
 from mininet_topos.lab.record import run, wait_for
-from tests.support.wire.fake_switch import (
-    BARRIER_REPLY,
-    BARRIER_REQUEST,
-    EQUAL,
-    ERROR,
-    FLOW_MOD,
-    HELLO,
-    MASTER,
-    NOCHANGE,
-    ROLE_REQUEST,
-    SLAVE,
-    FakeSwitch,
-    Heard,
-)
+from tests.support.wire.fake_switch import EQUAL, MASTER, NOCHANGE, SLAVE, FakeSwitch, Heard
 from tests.support.wire.openflow_controller import EPOCH, Southbound, southbound
 
 DPID = Dpid(0x5E)
@@ -47,8 +35,8 @@ class Raw:
 
     def __init__(self, port: int) -> None:
         self._connection = FakeSwitch(port, DPID, mute=True)
-        self._connection.send(HELLO, b"")
-        self._connection.expect(HELLO)
+        self._connection.send(Type.HELLO, b"")
+        self._connection.expect(Type.HELLO)
         self._xids = count(1)
 
     def claims(self, generation: int, role: int = MASTER) -> tuple[int, int] | None:
@@ -60,11 +48,11 @@ class Raw:
     def writes(self, priority: int) -> tuple[int, int] | None:
         """Write a flow with this priority, and return type and code of the switch's error, or None."""
         xid = next(self._xids)
-        self._connection.send(FLOW_MOD, encode.mod_message(flow_of(priority))[8:], xid)
-        self._connection.send(BARRIER_REQUEST, b"", xid)
+        self._connection.send(Type.FLOW_MOD, encode.mod_message(flow_of(priority))[8:], xid)
+        self._connection.send(Type.BARRIER_REQUEST, b"", xid)
         answer = self._answer(xid)
-        if answer.kind == ERROR:
-            assert self._answer(xid).kind == BARRIER_REPLY
+        if answer.kind == Type.ERROR:
+            assert self._answer(xid).kind == Type.BARRIER_REPLY
         return self._result(answer)
 
     def close(self) -> None:
@@ -72,7 +60,7 @@ class Raw:
 
     def _ask(self, role: int, generation: int) -> Heard:
         xid = next(self._xids)
-        self._connection.send(ROLE_REQUEST, encode.role_request(role, generation % (1 << 64))[8:], xid)
+        self._connection.send(Type.ROLE_REQUEST, encode.role_request(role, generation % (1 << 64))[8:], xid)
         return self._answer(xid)
 
     def _answer(self, xid: int) -> Heard:
@@ -82,7 +70,7 @@ class Raw:
 
     @staticmethod
     def _result(answer: Heard) -> tuple[int, int] | None:
-        if answer.kind != ERROR:
+        if answer.kind != Type.ERROR:
             return GRANTED
         kind, code = struct.unpack_from("!HH", answer.body)
         return kind, code

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.openflow_bytes import Type
 from mininet_topos.controller_process import ControllerProcess
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.api_calls import ring
 from tests.support.wire.etcd import member, running_etcd
-from tests.support.wire.fake_switch import EQUAL, NOCHANGE, ROLE_REPLY, ROLE_REQUEST, SLAVE, FakeSwitch
+from tests.support.wire.fake_switch import EQUAL, NOCHANGE, SLAVE, FakeSwitch
 
 GENERATION = 5
 
@@ -26,9 +27,9 @@ def becomes_slave(connection: FakeSwitch) -> None:
     """Answer the role requests of a controller until it requests the role SLAVE. Any other one fails the test."""
     role = NOCHANGE
     while role == NOCHANGE:
-        asked = connection.expect(ROLE_REQUEST)
+        asked = connection.expect(Type.ROLE_REQUEST)
         (role,) = struct.unpack_from("!I", asked.body)
-        connection.send(ROLE_REPLY, struct.pack("!I4xQ", role or EQUAL, GENERATION), asked.xid)
+        connection.send(Type.ROLE_REPLY, struct.pack("!I4xQ", role or EQUAL, GENERATION), asked.xid)
     assert role == SLAVE
 
 

@@ -4,7 +4,7 @@ import socket
 import struct
 from contextlib import ExitStack, suppress
 
-from benchmarks.openflow_bytes import message, port_desc
+from benchmarks.openflow_bytes import Multipart, Type, message, port_desc
 from controller.core.messages import Message
 from controller.fabric.messages import MastershipLost, PortChanged, SwitchConnected, SwitchFloods, SwitchLeft
 from controller.fabric.topology import Dpid, PortNo
@@ -14,27 +14,7 @@ from controller.tables.messages import Counters, ReadRules, SwitchResult, Switch
 from controller.tables.rules import FlowKey, Match, MeterRule, RuleMod, Table, cookie
 from tests.support.waiting import DEADLINE_S
 from tests.support.wire.bench import Bench, running_bench
-from tests.support.wire.fake_switch import (
-    AGGREGATE,
-    BARRIER_REPLY,
-    BARRIER_REQUEST,
-    ECHO_REPLY,
-    ECHO_REQUEST,
-    EQUAL,
-    ERROR,
-    FLOW_STATS,
-    GROUP_DESC,
-    METER_CONFIG,
-    METER_MOD,
-    NOCHANGE,
-    PORT_DOWN,
-    PORT_STATUS,
-    ROLE_REPLY,
-    ROLE_REQUEST,
-    SLAVE,
-    FakeSwitch,
-    flow_stats,
-)
+from tests.support.wire.fake_switch import EQUAL, NOCHANGE, PORT_DOWN, SLAVE, FakeSwitch, flow_stats
 from tests.support.wire.openflow_controller import EPOCH
 
 BAD_REQUEST, IS_SLAVE = 1, 10
@@ -44,7 +24,7 @@ METER = RuleMod("add", MeterRule(1, 5, 5))
 
 
 def error(switch: FakeSwitch, kind: int, code: int, xid: int) -> None:
-    switch.send(ERROR, struct.pack("!HH", kind, code) + b"\0" * 8, xid)
+    switch.send(Type.ERROR, struct.pack("!HH", kind, code) + b"\0" * 8, xid)
 
 
 def greet(bench: Bench, dpid: int) -> FakeSwitch:
@@ -58,17 +38,17 @@ def test_a_second_switch_with_a_known_dpid_is_refused_while_the_first_is_alive(b
     with bench.switch(0x201) as old:
         since = bench.now
         newcomer = greet(bench, 0x201)
-        asked = old.expect(ECHO_REQUEST)
+        asked = old.expect(Type.ECHO_REQUEST)
         while not asked.body:  # regular echo requests have no body
-            old.send(ECHO_REPLY, asked.body, asked.xid)
-            asked = old.expect(ECHO_REQUEST)
-        old.send(ECHO_REPLY, asked.body, asked.xid)
+            old.send(Type.ECHO_REPLY, asked.body, asked.xid)
+            asked = old.expect(Type.ECHO_REQUEST)
+        old.send(Type.ECHO_REPLY, asked.body, asked.xid)
         newcomer.wait_closed()
         refused = bench.refused(since)
         assert (refused.dpid, refused.reason) == (0x201, "duplicate_dpid")
         assert refused.peer.startswith("127.0.0.1:")
         bench.install(201, [0x201], METER)
-        old.send(BARRIER_REPLY, b"", old.expect(BARRIER_REQUEST).xid)
+        old.send(Type.BARRIER_REPLY, b"", old.expect(Type.BARRIER_REQUEST).xid)
         assert bench.results(201, 0x201) == {0x201: SwitchResult()}
         assert not any(isinstance(m, SwitchLeft | SwitchConnected) for m in bench.controller.received[since:])
         newcomer.close()
@@ -83,9 +63,9 @@ def test_a_half_open_connection_is_replaced_once_it_has_missed_its_echo_requests
         before = bench.controller.received[since : bench.controller.received.index(connected, since)]
         assert SwitchLeft(Dpid(0x202)) in before
         for _ in range(3):
-            silent.expect(ECHO_REQUEST)
+            silent.expect(Type.ECHO_REQUEST)
         bench.install(202, [0x202], METER)
-        newcomer.send(BARRIER_REPLY, b"", newcomer.expect(BARRIER_REQUEST).xid)
+        newcomer.send(Type.BARRIER_REPLY, b"", newcomer.expect(Type.BARRIER_REQUEST).xid)
         assert bench.results(202, 0x202) == {0x202: SwitchResult()}
         newcomer.close()
 
@@ -94,17 +74,17 @@ def test_nothing_is_written_before_the_role_is_known(bench: Bench) -> None:
     switch = greet(bench, 0x221)
     bench.install(221, [0x221], METER)
     assert bench.results(221, 0x221) == {0x221: SwitchResult(timed_out=True)}
-    assert switch.hear().kind in (ECHO_REQUEST, ROLE_REQUEST)
+    assert switch.hear().kind in (Type.ECHO_REQUEST, Type.ROLE_REQUEST)
     assert not any(isinstance(m, SwitchConnected) and m.dpid == 0x221 for m in bench.controller.received)
     switch.close()
 
 
 def test_port_changes_before_the_role_is_known_are_reported_with_the_switch(bench: Bench) -> None:
     switch = greet(bench, 0x223)
-    claim = switch.expect(ROLE_REQUEST)
-    switch.send(PORT_STATUS, struct.pack("!B7x", 2) + port_desc(1, "eth1", PORT_DOWN))
-    switch.send(PORT_STATUS, struct.pack("!B7x", 0) + port_desc(2, "eth2"))
-    switch.send(ROLE_REPLY, claim.body, claim.xid)
+    claim = switch.expect(Type.ROLE_REQUEST)
+    switch.send(Type.PORT_STATUS, struct.pack("!B7x", 2) + port_desc(1, "eth1", PORT_DOWN))
+    switch.send(Type.PORT_STATUS, struct.pack("!B7x", 0) + port_desc(2, "eth2"))
+    switch.send(Type.ROLE_REPLY, claim.body, claim.xid)
     connected = bench.controller.first(SwitchConnected, dpid=0x223)
     assert {port.number: port.up for port in connected.ports} == {1: False, 2: True}
     switch.close()
@@ -113,8 +93,8 @@ def test_port_changes_before_the_role_is_known_are_reported_with_the_switch(benc
 def test_a_switch_with_a_newer_master_is_not_used_and_may_be_claimed_when_it_connects_again(bench: Bench) -> None:
     since = bench.now
     switch = greet(bench, 0x222)
-    error(switch, ROLE_REQUEST_FAILED, STALE, switch.expect(ROLE_REQUEST).xid)
-    switch.send(ROLE_REPLY, struct.pack("!I4xQ", EQUAL, EPOCH + 1), switch.expect(ROLE_REQUEST).xid)
+    error(switch, ROLE_REQUEST_FAILED, STALE, switch.expect(Type.ROLE_REQUEST).xid)
+    switch.send(Type.ROLE_REPLY, struct.pack("!I4xQ", EQUAL, EPOCH + 1), switch.expect(Type.ROLE_REQUEST).xid)
     assert bench.controller.first(MastershipLost, since).dpid == 0x222
     bench.install(222, [0x222], METER)
     assert bench.results(222, 0x222) == {0x222: SwitchResult(timed_out=True)}
@@ -129,7 +109,7 @@ def test_a_switch_with_another_master_gets_no_more_messages(bench: Bench) -> Non
     with bench.switch(0x224) as switch:
         since = bench.now
         bench.install(224, [0x224], METER)
-        error(switch, BAD_REQUEST, IS_SLAVE, switch.expect(METER_MOD).xid)
+        error(switch, BAD_REQUEST, IS_SLAVE, switch.expect(Type.METER_MOD).xid)
         lost = bench.controller.first(MastershipLost, since)
         assert (lost.dpid, lost.name) == (0x224, "fake548")
         assert bench.results(224, 0x224) == {0x224: SwitchResult(timed_out=True)}
@@ -149,17 +129,16 @@ def test_a_switch_that_reports_another_master_gets_no_more_messages(bench: Bench
         assert (lost.dpid, lost.refused) == (0x225, False)
         bench.install(226, [0x225], METER)
         assert bench.results(226, 0x225) == {0x225: SwitchResult(timed_out=True)}
-        assert struct.unpack("!I4xQ", switch.expect(ROLE_REQUEST).body) == (NOCHANGE, 0)
+        assert struct.unpack("!I4xQ", switch.expect(Type.ROLE_REQUEST).body) == (NOCHANGE, 0)
     bench.controller.first(SwitchLeft, since, dpid=0x225)
 
 
-PORT_STATS, METER_STATS = 4, 9
 ROUNDS, PORTS = 60, 500
 
 
 def port_status(number: int, up: bool) -> bytes:
     desc = port_desc(number, f"eth{number}", 0 if up else PORT_DOWN)
-    return message(PORT_STATUS, 0, struct.pack("!B7x", 2) + desc)
+    return message(Type.PORT_STATUS, 0, struct.pack("!B7x", 2) + desc)
 
 
 def test_of_a_flood_of_port_changes_others_hear_the_latest_states_and_who_floods(bench: Bench) -> None:
@@ -253,16 +232,18 @@ def test_a_switch_that_invents_rules_is_named_and_most_are_not_read(bench: Bench
 
 
 def answer_poll(switch: FakeSwitch, flows: bytes) -> None:
-    for kind, body in ((PORT_STATS, b""), (FLOW_STATS, flows), (METER_STATS, b"")):
+    for kind, body in ((Multipart.PORT_STATS, b""), (Multipart.FLOW, flows), (Multipart.METER, b"")):
         switch.reply_multipart(switch.expect_multipart(kind), kind, body)
 
 
 def answer_read(switch: FakeSwitch, *parts: bytes) -> None:
-    while (flows := switch.expect_multipart(FLOW_STATS)).body[34] != 0:  # a poll: its cookie mask has this byte
+    while (flows := switch.expect_multipart(Multipart.FLOW)).body[34] != 0:  # a poll: its cookie mask has this byte
         pass
-    count, groups, meters = (switch.expect_multipart(kind) for kind in (AGGREGATE, GROUP_DESC, METER_CONFIG))
+    count, groups, meters = (
+        switch.expect_multipart(kind) for kind in (Multipart.AGGREGATE, Multipart.GROUP_DESC, Multipart.METER_CONFIG)
+    )
     for number, part in enumerate(parts, 1):
-        switch.reply_multipart(flows, FLOW_STATS, part, more=number < len(parts))
-    switch.reply_multipart(count, AGGREGATE, struct.pack("!QQI4x", 0, 0, 0))
-    switch.reply_multipart(groups, GROUP_DESC, b"")
-    switch.reply_multipart(meters, METER_CONFIG, b"")
+        switch.reply_multipart(flows, Multipart.FLOW, part, more=number < len(parts))
+    switch.reply_multipart(count, Multipart.AGGREGATE, struct.pack("!QQI4x", 0, 0, 0))
+    switch.reply_multipart(groups, Multipart.GROUP_DESC, b"")
+    switch.reply_multipart(meters, Multipart.METER_CONFIG, b"")

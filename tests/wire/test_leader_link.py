@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
+from benchmarks.openflow_bytes import Multipart, Type
 from controller.api import leader_link, servers
 from controller.api.files import ApiFiles, Certificates
 from controller.api.forwarding import Forwarder
@@ -39,12 +40,11 @@ from tests.support.captured_logs import captured_logs
 from tests.support.known_members import KnownMembers
 from tests.support.waiting import until
 from tests.support.wire.control_stand_in import running_api
-from tests.support.wire.fake_switch import FakeSwitch
+from tests.support.wire.fake_switch import EQUAL, MASTER, NOCHANGE, SLAVE, FakeSwitch
 from tests.support.wire.secured import Secured
 
 A, B = Dpid(1), Dpid(2)
-NO_CHANGE, EQUAL, MASTER, SLAVE, NO_GENERATION = 0, 1, 2, 3, (1 << 64) - 1
-BARRIER_REQUEST, BARRIER_REPLY, ROLE_REQUEST, ROLE_REPLY, METER_MOD, FLOW = 20, 21, 24, 25, 29, 1
+NO_GENERATION = (1 << 64) - 1
 EXPERIMENTER, ONF, ROLE_STATUS = 4, 0x4F4E_4600, 1911
 GRACE_S = 600.0
 SILENT_S = 30.0
@@ -168,11 +168,11 @@ class Switch:
     def becomes(self, connection: FakeSwitch, wanted: int) -> None:
         """Answer role requests, and grant the requested roles, until the connection has the role ``wanted``."""
         while True:
-            asked = connection.expect(ROLE_REQUEST)
+            asked = connection.expect(Type.ROLE_REQUEST)
             role, generation = struct.unpack("!I4xQ", asked.body)
-            if role != NO_CHANGE:
+            if role != NOCHANGE:
                 self.generation = generation
-            connection.send(ROLE_REPLY, struct.pack("!I4xQ", role or EQUAL, self.generation), asked.xid)
+            connection.send(Type.ROLE_REPLY, struct.pack("!I4xQ", role or EQUAL, self.generation), asked.xid)
             if role == wanted:
                 return
 
@@ -225,8 +225,8 @@ def held(stack: ExitStack, leader: Leader, follower: Follower, switch: Switch) -
 
 
 def confirm(connection: FakeSwitch) -> None:
-    barrier = connection.expect(BARRIER_REQUEST)
-    connection.send(BARRIER_REPLY, b"", barrier.xid)
+    barrier = connection.expect(Type.BARRIER_REQUEST)
+    connection.send(Type.BARRIER_REPLY, b"", barrier.xid)
 
 
 MODS = (RuleMod("add", MeterRule(1, 10, 10)),)
@@ -248,7 +248,7 @@ def test_a_switch_that_its_holder_does_not_hear_is_out_of_its_reach_until_it_is_
     leader.links[0].begin()
     until(lambda: len(leader.kinds(SwitchConnected)) == 2, "the switch announced again")
     assert leader.router.in_reach == {"b/b": silent}
-    at_b.send(BARRIER_REPLY, b"", 1)
+    at_b.send(Type.BARRIER_REPLY, b"", 1)
     again = SwitchesInReach(frozenset({A}), frozenset({B}))
     until(lambda: leader.router.in_reach == {"b/b": again}, "the switch in reach again")
 
@@ -263,12 +263,12 @@ def test_a_switch_is_controlled_through_a_follower_and_handed_over(leader: Leade
     switch.becomes(at_b, MASTER)
     leader.hears(SwitchConnected)
     leader.router.send([ReadRules(A), InstallStage(3, Stage("install", {A: MODS}))])
-    assert at_b.expect_multipart(FLOW)
+    assert at_b.expect_multipart(Multipart.FLOW)
     confirm(at_b)
     leader.hears(StageDone(3, {A: SwitchResult()}))
 
     leader.router.send([InstallStage(4, Stage("install", {A: MODS}))])
-    at_b.expect(BARRIER_REQUEST)
+    at_b.expect(Type.BARRIER_REQUEST)
     b.holding.set(A, None)
     c.holding.set(A, 6)
     switch.becomes(at_c, MASTER)
@@ -343,7 +343,7 @@ def test_a_switch_that_was_handed_over_during_the_pause_of_a_stage_gets_no_addit
     at_b = held(stack, leader, b, switch)
     mods = (RuleMod("delete", MeterRule(1, 10, 10)), RuleMod("add", MeterRule(2, 10, 10)))
     leader.router.send([InstallStage(3, Stage("circuits", {A: mods}), pause_s=1.0)])
-    at_b.expect(METER_MOD)
+    at_b.expect(Type.METER_MOD)
     b.holding.set(A, None)
     c.holding.set(A, 6)
     switch.becomes(at_c, MASTER)
@@ -353,7 +353,7 @@ def test_a_switch_that_was_handed_over_during_the_pause_of_a_stage_gets_no_addit
     leader.hears(StageDone(3, {A: SwitchResult(timed_out=True)}))
     until(lambda: leader.kinds(SwitchMoved) == [SwitchMoved, SwitchMoved])
     leader.router.send([InstallStage(4, Stage("later", {A: (RuleMod("add", MeterRule(3, 10, 10)),)}), pause_s=1.0)])
-    added = at_b.expect(METER_MOD)  # after the end of the earlier pause, which began before
+    added = at_b.expect(Type.METER_MOD)  # after the end of the earlier pause, which began before
     assert struct.unpack_from("!HHI", added.body)[2] == 3, "no change of the earlier stage"
 
 

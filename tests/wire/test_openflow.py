@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.openflow_bytes import port_desc
+from benchmarks.openflow_bytes import Multipart, Type, port_desc
 from controller.fabric.messages import (
     ArpSeen,
     LinkLost,
@@ -22,17 +22,7 @@ from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.tables.messages import ReadRules, SwitchResult
 from controller.tables.rules import MeterRule, RuleMod
 from tests.support.wire.bench import Bench, config, running_bench
-from tests.support.wire.fake_switch import (
-    AGGREGATE,
-    BARRIER_REPLY,
-    BARRIER_REQUEST,
-    ECHO_REPLY,
-    ECHO_REQUEST,
-    ERROR,
-    METER_MOD,
-    PORT_DOWN,
-    PORT_STATUS,
-)
+from tests.support.wire.fake_switch import PORT_DOWN
 from tests.support.wire.openflow_controller import Southbound
 
 METER_MOD_FAILED, OUT_OF_METERS = 12, 10
@@ -52,10 +42,10 @@ def test_a_switch_is_described_by_its_ports_and_leaves_when_its_connection_ends(
         assert connected.name == "fake17"
         assert connected.ports[0] == port
         assert len(connected.ports) == 2
-        switch.send(PORT_STATUS, struct.pack("!B7x", 2) + port_desc(1, "eth1", PORT_DOWN))
+        switch.send(Type.PORT_STATUS, struct.pack("!B7x", 2) + port_desc(1, "eth1", PORT_DOWN))
         changed = bench.controller.first(PortChanged, dpid=0x11)
         assert (changed.port.up, changed.removed) == (False, False)
-        switch.send(PORT_STATUS, struct.pack("!B7x", 1) + port_desc(2, "eth2"))
+        switch.send(Type.PORT_STATUS, struct.pack("!B7x", 1) + port_desc(2, "eth2"))
         assert bench.controller.first(PortChanged, dpid=0x11, removed=True).port.number == 2
     bench.controller.first(SwitchLeft, dpid=0x11)
 
@@ -64,12 +54,13 @@ def test_a_silent_barrier_times_out_and_an_error_is_tied_to_its_mod(bench: Bench
     mods = (RuleMod("add", MeterRule(1, 5, 5)), RuleMod("add", MeterRule(2, 5, 5)))
     with bench.switch(0x21) as silent, bench.switch(0x22) as answering:
         bench.install(1, (0x21, 0x22), *mods)
-        answering.expect(METER_MOD)
-        second = answering.expect(METER_MOD)
-        answering.send(ERROR, struct.pack("!HH", METER_MOD_FAILED, OUT_OF_METERS), 0xDEAD)  # no message has this id
-        answering.send(ERROR, struct.pack("!HH", METER_MOD_FAILED, OUT_OF_METERS) + b"\0" * 64, second.xid)
-        answering.send(BARRIER_REPLY, b"", answering.expect(BARRIER_REQUEST).xid)
-        silent.expect(BARRIER_REQUEST)
+        answering.expect(Type.METER_MOD)
+        second = answering.expect(Type.METER_MOD)
+        # no message has the id of the first error
+        answering.send(Type.ERROR, struct.pack("!HH", METER_MOD_FAILED, OUT_OF_METERS), 0xDEAD)
+        answering.send(Type.ERROR, struct.pack("!HH", METER_MOD_FAILED, OUT_OF_METERS) + b"\0" * 64, second.xid)
+        answering.send(Type.BARRIER_REPLY, b"", answering.expect(Type.BARRIER_REQUEST).xid)
+        silent.expect(Type.BARRIER_REQUEST)
         results = bench.results(1, 0x21, 0x22)
         assert results[Dpid(0x21)] == SwitchResult(timed_out=True)
         ((mod, reason),) = results[Dpid(0x22)].rejected
@@ -80,7 +71,7 @@ def test_a_silent_barrier_times_out_and_an_error_is_tied_to_its_mod(bench: Bench
 def test_a_switch_that_does_not_answer_a_read_is_disconnected(bench: Bench) -> None:
     with bench.switch(0x32) as switch:
         bench.controller.send(ReadRules(Dpid(0x32)))
-        switch.expect_multipart(AGGREGATE)
+        switch.expect_multipart(Multipart.AGGREGATE)
         switch.wait_closed()
         bench.controller.first(SwitchLeft, dpid=0x32)
 
@@ -128,7 +119,7 @@ def test_a_switch_that_does_not_read_delays_no_other(bench: Bench) -> None:
     with bench.switch(0x81), bench.switch(0x82) as quick:
         bench.install(4, (0x81,), *many)
         bench.install(5, (0x82,), *many[:100])
-        quick.send(BARRIER_REPLY, b"", quick.expect(BARRIER_REQUEST).xid)
+        quick.send(Type.BARRIER_REPLY, b"", quick.expect(Type.BARRIER_REQUEST).xid)
         assert bench.results(5, 0x82) == {0x82: SwitchResult()}
         assert bench.results(4, 0x81) == {0x81: SwitchResult(timed_out=True)}
 
@@ -141,8 +132,8 @@ def test_a_switch_that_stops_answering_echoes_is_disconnected_and_a_signal_ends_
     ):
         mute.mute = True
         for _ in range(6):
-            asked = alive.expect(ECHO_REQUEST)
-            alive.send(ECHO_REPLY, asked.body, asked.xid)
+            asked = alive.expect(Type.ECHO_REQUEST)
+            alive.send(Type.ECHO_REPLY, asked.body, asked.xid)
         bench.controller.first(SwitchLeft, dpid=0x91)
         assert not any(isinstance(m, SwitchLeft) and m.dpid == 0x92 for m in bench.controller.received)
         assert bench.controller.stop(signal.SIGINT) == 0

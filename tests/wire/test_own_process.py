@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.openflow_bytes import Multipart
 from mininet_topos.controller_process import ControllerProcess
 from tests.support.waiting import until
 from tests.support.wire.etcd import EtcdProcess, member
-from tests.support.wire.fake_switch import FLOW_STATS, MASTER
+from tests.support.wire.fake_switch import MASTER
 from tests.wire.test_leader_link import A, Switch
 from tests.wire.test_sighup import Reloaded
 
@@ -39,7 +40,7 @@ def test_switches_are_served_until_the_process_ends_and_the_controller_with_it(c
     switch = Switch(A)
     with controller.running() as client, closing(switch.connect(controller.openflow_port)) as connection:
         switch.becomes(connection, MASTER)
-        assert connection.expect_multipart(FLOW_STATS), "rules are read"
+        assert connection.expect_multipart(Multipart.FLOW), "rules are read"
         until(lambda: [(found.dpid, found.name) for found in client.get_fabric().switches] == [(A, "fake1")])
         os.kill(southbound_of(controller), signal.SIGKILL)
         assert controller.process

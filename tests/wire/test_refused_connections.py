@@ -7,19 +7,12 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
+from benchmarks.openflow_bytes import Type
 from controller.fabric.messages import ConnectionRefused, SwitchConnected, SwitchLeft
 from controller.southbound.run_hub import MAX_HANDSHAKES
 from tests.support.waiting import DEADLINE_S
 from tests.support.wire.bench import Bench, running_bench
-from tests.support.wire.fake_switch import (
-    ECHO_REQUEST,
-    ERROR,
-    FEATURES_REPLY,
-    FEATURES_REQUEST,
-    HELLO,
-    PORT_STATUS,
-    FakeSwitch,
-)
+from tests.support.wire.fake_switch import FakeSwitch
 
 FEATURES = struct.pack("!QIBB2xII", 0x99, 0, 254, 0, 0x4F, 0)
 
@@ -35,9 +28,9 @@ def test_a_peer_without_a_handshake_is_disconnected(bench: Bench, begins: bool) 
     since = bench.now
     peer = FakeSwitch(bench.port, 0x11)
     if begins:
-        peer.send(HELLO, b"")
-        asked = peer.expect(FEATURES_REQUEST)
-        peer.send(FEATURES_REPLY, FEATURES, asked.xid)
+        peer.send(Type.HELLO, b"")
+        asked = peer.expect(Type.FEATURES_REQUEST)
+        peer.send(Type.FEATURES_REPLY, FEATURES, asked.xid)
     peer.wait_closed()
     refused = bench.refused(since)
     assert refused.reason == "silent"
@@ -49,7 +42,7 @@ def test_a_switch_of_another_version_gets_an_error_before_it_is_disconnected(ben
     since = bench.now
     switch = FakeSwitch(bench.port, 0x21)
     switch.connection.send(bytes.fromhex("01 00 0008 00000001"))
-    answer = switch.expect(ERROR)
+    answer = switch.expect(Type.ERROR)
     assert answer.body[:4] == struct.pack("!HH", 0, 0)
     switch.wait_closed()
     assert bench.refused(since).reason == "version"
@@ -58,7 +51,7 @@ def test_a_switch_of_another_version_gets_an_error_before_it_is_disconnected(ben
 
 @pytest.mark.parametrize("wrong", [
     bytes.fromhex("04 0a 0000 00000001"), bytes.fromhex("01 0a 0008 00000001"),
-    bytes.fromhex("04 13 000c 00000001 00010000"), struct.pack("!BBHI", 4, PORT_STATUS, 12, 1) + bytes(4),
+    bytes.fromhex("04 13 000c 00000001 00010000"), struct.pack("!BBHI", 4, Type.PORT_STATUS, 12, 1) + bytes(4),
 ])  # fmt: skip
 def test_a_switch_that_breaks_the_protocol_is_disconnected_and_named(bench: Bench, wrong: bytes) -> None:
     since = bench.now
@@ -77,7 +70,7 @@ def test_a_switch_that_never_reads_is_disconnected(bench: Bench) -> None:
     bench.controller.first(SwitchConnected, since, dpid=0x41)
     with suppress(OSError):
         for _ in range(10_000):
-            greedy.send(ECHO_REQUEST, bytes(60_000))
+            greedy.send(Type.ECHO_REQUEST, bytes(60_000))
     refused = bench.refused(since)
     assert (refused.reason, refused.dpid) == ("not_reading", 0x41)
     greedy.close()

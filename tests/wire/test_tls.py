@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import pytest
 
+from benchmarks.openflow_bytes import Type
 from controller.config import Config
 from controller.fabric.messages import ConnectionRefused, SwitchConnected
 from controller.serving import preflight
 from mininet_topos.controller_process import reserve_port
 from signalbox.errors import InvalidInput
 from tests.support.wire.certificates import Authority, Certificate
-from tests.support.wire.fake_switch import HELLO, FakeSwitch
+from tests.support.wire.fake_switch import FakeSwitch
 from tests.support.wire.openflow_controller import Southbound, southbound
 
 
@@ -70,7 +71,7 @@ def test_a_switch_without_a_certificate_of_the_authority_is_refused(secured: Sec
         assert (refused.reason, refused.dpid) == ("tls", None)
     since = len(secured.controller.received)
     switch = FakeSwitch(secured.port, 0x31)
-    switch.send(HELLO, b"")
+    switch.send(Type.HELLO, b"")
     switch.wait_closed()
     switch.close()
     assert secured.controller.first(ConnectionRefused, since).reason == "tls"

@@ -1,18 +1,13 @@
-"""A switch that speaks OpenFlow 1.3 in bytes that are packed here, independently of Ryu."""
+"""A switch that speaks OpenFlow 1.3 as a test tells it, without the code of Ryu."""
 
 import ssl
 import struct
 from typing import NamedTuple, Self
 
-from benchmarks.openflow_bytes import HEADER, Connection, message, port_desc, xid_of
+from benchmarks.openflow_bytes import HEADER, Connection, Multipart, Type, message, port_desc, xid_of
 from tests.support.waiting import DEADLINE_S
 
-HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REQUEST, FEATURES_REPLY = 0, 1, 2, 3, 5, 6
-PACKET_IN, PORT_STATUS, PACKET_OUT, FLOW_MOD, GROUP_MOD = 10, 12, 13, 14, 15
-MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY, METER_MOD = 18, 19, 20, 21, 29
-ROLE_REQUEST, ROLE_REPLY = 24, 25
 NOCHANGE, EQUAL, MASTER, SLAVE = range(4)
-FLOW_STATS, AGGREGATE, GROUP_DESC, METER_CONFIG, PORT_DESC = 1, 2, 7, 10, 13
 LOCAL = 0xFFFFFFFE
 PORT_DOWN = 1
 PART = 1000
@@ -36,21 +31,21 @@ class FakeSwitch:
         self.connection = Connection(port, DEADLINE_S, tls)
 
     def connect(self, ports: int = 1) -> Self:
-        self.send(HELLO, b"")
-        asked = self.expect(FEATURES_REQUEST)
-        self.send(FEATURES_REPLY, struct.pack("!QIBB2xII", self.dpid, 0, 254, 0, 0x4F, 0), asked.xid)
-        asked = self.expect_multipart(PORT_DESC)
+        self.send(Type.HELLO, b"")
+        asked = self.expect(Type.FEATURES_REQUEST)
+        self.send(Type.FEATURES_REPLY, struct.pack("!QIBB2xII", self.dpid, 0, 254, 0, 0x4F, 0), asked.xid)
+        asked = self.expect_multipart(Multipart.PORT_DESC)
         descs = [port_desc(LOCAL, f"fake{self.dpid}"), *(port_desc(n, f"eth{n}") for n in range(1, ports + 1))]
         for first in range(0, len(descs), PART):
             part = b"".join(descs[first : first + PART])
-            self.reply_multipart(asked, PORT_DESC, part, more=first + PART < len(descs))
+            self.reply_multipart(asked, Multipart.PORT_DESC, part, more=first + PART < len(descs))
         if not self.mute:
             self.accept_master()
         return self
 
     def accept_master(self) -> int:
-        claim = self.expect(ROLE_REQUEST)
-        self.send(ROLE_REPLY, claim.body, claim.xid)
+        claim = self.expect(Type.ROLE_REQUEST)
+        self.send(Type.ROLE_REPLY, claim.body, claim.xid)
         role, claimed = struct.unpack("!I4xQ", claim.body)
         assert role == MASTER
         return int(claimed)
@@ -72,26 +67,26 @@ class FakeSwitch:
 
     def answer(self, heard: Heard) -> None:
         """Answer echo requests, and grant role requests."""
-        if heard.kind == ECHO_REQUEST:
-            self.send(ECHO_REPLY, heard.body, heard.xid)
-        elif heard.kind == ROLE_REQUEST:
-            self.send(ROLE_REPLY, heard.body, heard.xid)
+        if heard.kind == Type.ECHO_REQUEST:
+            self.send(Type.ECHO_REPLY, heard.body, heard.xid)
+        elif heard.kind == Type.ROLE_REQUEST:
+            self.send(Type.ROLE_REPLY, heard.body, heard.xid)
 
     def expect_multipart(self, kind: int) -> Heard:
         while True:
-            heard = self.expect(MULTIPART_REQUEST)
+            heard = self.expect(Type.MULTIPART_REQUEST)
             if heard.body[:2] == struct.pack("!H", kind):
                 return heard
 
     def reply_multipart(self, asked: Heard, kind: int, body: bytes, more: bool = False) -> None:
-        self.send(MULTIPART_REPLY, struct.pack("!HH4x", kind, more) + body, asked.xid)
+        self.send(Type.MULTIPART_REPLY, struct.pack("!HH4x", kind, more) + body, asked.xid)
 
     def packet_in(self, port: int, frame: bytes) -> None:
         match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, port)
-        self.send(PACKET_IN, struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0) + match + b"\0\0" + frame)
+        self.send(Type.PACKET_IN, struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0) + match + b"\0\0" + frame)
 
     def expect_frame(self) -> tuple[int, bytes]:
-        body = self.expect(PACKET_OUT).body
+        body = self.expect(Type.PACKET_OUT).body
         actions = struct.unpack_from("!H", body, 8)[0]
         return struct.unpack_from("!I", body, 20)[0], body[16 + actions :]
 
