@@ -39,7 +39,7 @@ SILENT_PART = 0.01
 
 The fraction is large enough to give the job a route of its own where there is room. It is too small to take room from a
 job that sends."""
-_SHARE_DIGITS = 6
+_SHARE_DIGITS = 12
 Pairs = frozenset[tuple[str, str]]
 FlowsOf = Mapping[JobId, tuple[Flow, ...]]
 """Flows of each job."""
