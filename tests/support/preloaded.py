@@ -1,7 +1,8 @@
 """Controllers for tests, as forks of a process that has imported everything: imports take most of a start's CPU time.
 
 The process has one thread while it forks, and each fork gets its own hub of eventlet. It ends with the test run, and
-the kernel kills its forks then. Requests are a command line, working directory and log, or a process id to wait for."""
+the kernel kills its forks then. A request is an environment, a working directory, a command line and a log, or a
+process id to wait for."""
 
 import ctypes
 import gc
@@ -57,10 +58,15 @@ class Preloaded:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._asking = threading.Lock()
         words = [sys.executable, "-m", __name__, str(theirs.fileno())]
-        environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        # The first is for one thread; ``signalbox.__main__`` sets the others before it imports modules.
+        more = {"OPENBLAS_NUM_THREADS": "1", "GRPC_VERBOSITY": "NONE", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
         with theirs:
             self._process = subprocess.Popen(
-                words, pass_fds=[theirs.fileno()], start_new_session=True, env=environ, stdin=subprocess.DEVNULL
+                words,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env={**os.environ, **more},
+                stdin=subprocess.DEVNULL,
             )
 
     def ask(self, what: object, *files: int) -> int:
@@ -73,21 +79,21 @@ class Preloaded:
         self._process.wait()
 
 
-def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+def read_by_imports() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(("PYTHON", "SIGNALBOX_OPENFLOW"))}
 
 
 @pytest.fixture(scope="session", autouse=True)
 def preloaded_controllers() -> Iterator[None]:
-    """Start controllers as forks, unless they run elsewhere or with another environment than the test run."""
-    usual, before, made = controller_process.start, environment(), list[Preloaded]()
+    """Start controllers as forks, unless they run elsewhere or with another Python or OpenFlow than the test run."""
+    usual, before, made = controller_process.start, read_by_imports(), list[Preloaded]()
 
     def start(module: str, *argv: str, inside: Any = (), **options: Any) -> subprocess.Popen[bytes]:
-        if module != "controller" or inside or environment() != before:
+        if module != "controller" or inside or read_by_imports() != before:
             return usual(module, *argv, inside=inside, **options)
         if not made:
             made.append(Preloaded())
-        return Fork(made[0].ask([os.getcwd(), *argv], options["stdout"].fileno()), made[0])
+        return Fork(made[0].ask([dict(os.environ), os.getcwd(), *argv], options["stdout"].fileno()), made[0])
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(controller_process, "start", start)
@@ -102,7 +108,6 @@ def main(requests: socket.socket) -> None:
         importlib.import_module(name)
     gc.freeze()
     gc.enable()
-    del os.environ["OPENBLAS_NUM_THREADS"]
     own = os.getpid()
     assert len(os.listdir("/proc/self/task")) == 1, "a fork of several threads may wait for their locks for ever"
     while True:
@@ -112,22 +117,24 @@ def main(requests: socket.socket) -> None:
         match json.loads(request):
             case int(pid):
                 answer = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            case [folder, *argv]:
+            case [environ, folder, *argv]:
                 answer = os.fork()
                 if not answer:
                     requests.close()
-                    run(own, folder, argv, *files)
+                    run(own, environ, folder, argv, *files)
                     return
                 os.close(*files)
         requests.send(str(answer).encode())
 
 
-def run(parent: int, folder: str, argv: list[str], log: int) -> None:
+def run(parent: int, environ: dict[str, str], folder: str, argv: list[str], log: int) -> None:
     """Become ``python -m controller`` with these arguments."""
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+    os.environ.clear()
+    os.environ.update(environ)
     os.chdir(folder)
     os.dup2(log, 1)
     os.dup2(log, 2)
