@@ -106,8 +106,11 @@ def untested(value):
     return value + 1
 """
 CHECKS = """
+import gc
 from pathlib import Path
 from sample.limits import clamp, drained, unused
+
+gc.freeze()  # as tests/conftest.py does
 
 def test_clamp():
     assert (clamp(3, 2), clamp(1, 2)) == (2, 1)

@@ -93,6 +93,7 @@ class Mutation:
 
     def _run(self, items: list[pytest.Item]) -> None:
         living: defaultdict[str, list[FunctionType]] = defaultdict(list)
+        gc.unfreeze()  # frozen objects, as those that tests/conftest.py freezes, are not in gc.get_objects()
         for each in gc.get_objects():
             if isinstance(each, FunctionType):
                 living[os.path.relpath(each.__code__.co_filename, self._root)].append(each)
