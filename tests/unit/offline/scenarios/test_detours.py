@@ -100,7 +100,7 @@ def test_packets_arrive_with_any_of_the_pins_of_a_path(fabric: Fabric, stretch: 
 
 
 LIMITS = PlanLimits(ecmp_draws=20, deterministic=True)
-quick = settings(max_examples=20)
+quick = settings(max_examples=10)
 
 
 def planned(problem: Problem) -> Plan:
@@ -152,7 +152,7 @@ def test_split_flows_reach_the_fluid_optimum_over_longer_paths(problem: Problem)
     assert answer.bound == pytest.approx(least, rel=1e-4)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(problems(1))
 def test_whole_flows_are_optimal_over_longer_paths(problem: Problem) -> None:
     answer, (best, _) = planned(problem), brute_force(problem)
