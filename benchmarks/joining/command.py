@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated
@@ -58,16 +58,12 @@ CYCLES_S = 30.0
 SETTLE_S = 7.0
 POLL_S = 0.1
 SETTINGS: Settings = {"planning": {"mode": "ecmp"}}
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    draws: int
-    """Number of draws of ECMP, each with new connections."""
-    draw_iterations: int
-    """Number of iterations that each job must finish in a draw."""
-    iterations: int
-    """Number of iterations that each job must finish in a window of the other modes."""
+DRAWS = 20
+"""Number of draws of ECMP, each with new connections."""
+DRAW_ITERATIONS = 2
+"""Number of iterations that each job must finish in a draw."""
+ITERATIONS = 5
+"""Number of iterations that each job must finish in a window of the other modes."""
 
 
 # ---- windows
@@ -108,20 +104,18 @@ def window(
         )
 
 
-def hashed(jobs: RunningJobs, seed: int, draws: int, at_least: int) -> Iterator[Row]:
+def hashed(jobs: RunningJobs, seed: int, draws: int) -> Iterator[Row]:
     """Yield the rows of ECMP's draws.
 
     Each draw is a round with new connections, and thus with new source ports to hash."""
     for number in range(draws):
         jobs.begin_round(number)
         jobs.wait_for_iterations(1, number)
-        yield from window(jobs, seed, Mode.ECMP, number, at_least)
+        yield from window(jobs, seed, Mode.ECMP, number, DRAW_ITERATIONS)
         jobs.end_round(number)
 
 
-def planned(
-    jobs: RunningJobs, seed: int, number: int, least: int, client: Client, announced: Announced
-) -> Iterator[Row]:
+def planned(jobs: RunningJobs, seed: int, number: int, client: Client, announced: Announced) -> Iterator[Row]:
     """Yield the rows of a planned round. Its window begins ``CYCLES_S`` after the announcement."""
     jobs.begin_round(number)
     wait_for(lambda: all(jobs.logs(job, number) for job in jobs.jobs), "the ranks to connect", WINDOW_S, POLL_S)
@@ -130,7 +124,7 @@ def planned(
         client.register_job(spec_of(job, announced))
     while time.monotonic() < watch.start + CYCLES_S:
         watch.look()
-    rows = list(window(jobs, seed, Mode.PLANNED, number, least, watch.look))
+    rows = list(window(jobs, seed, Mode.PLANNED, number, ITERATIONS, watch.look))
     ends = {job.job_id: client.get_job(job.job_id) for job in jobs.jobs}
     plan = client.get_plan()
     for job in jobs.jobs:
@@ -145,14 +139,14 @@ def planned(
 # ---- runs
 
 
-def flat_rows(seed: int, library: Library, sizes: Sizes, logs: Path) -> Iterator[Row]:
+def flat_rows(seed: int, library: Library, logs: Path) -> Iterator[Row]:
     """Yield the rows of the jobs on one switch that has as many hosts as the fabric."""
     with Lab(LeafSpine(1, 1, HOSTS, MBPS, MBPS, prefix=PREFIX), controller=None) as lab:
         install_static_routes(lab)
         with running(lab, seed, library, logs, 1) as jobs:
             jobs.begin_round()
             jobs.wait_for_iterations(1)
-            yield from window(jobs, seed, Mode.FLAT, 0, sizes.iterations)
+            yield from window(jobs, seed, Mode.FLAT, 0, ITERATIONS)
             jobs.end_round()
 
 
@@ -160,24 +154,23 @@ def fabric_rows(
     seed: int,
     library: Library,
     modes: Collection[Mode],
-    sizes: Sizes,
     sources: Sequence[Announced],
     folder: Path,
     logs: Path,
 ) -> Iterator[Row]:
     """Yield the rows on the fabric: of ECMP's draws, and then of a planned round for each kind of announcement."""
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, MBPS, MBPS, prefix=PREFIX)
-    draws = sizes.draws if Mode.ECMP in modes else 0
+    draws = DRAWS if Mode.ECMP in modes else 0
     logs.mkdir(parents=True)
     with (
         running_fabric(topo, folder, MBPS, SETTINGS) as (lab, controller, client),
         kept(controller.log, logs),
         running(lab, seed, library, logs, draws + len(sources)) as jobs,
     ):
-        yield from hashed(jobs, seed, draws, sizes.draw_iterations)
+        yield from hashed(jobs, seed, draws)
         client.set_mode(words.Mode.PLANNED)
         for number, announced in enumerate(sources if Mode.PLANNED in modes else (), draws):
-            yield from planned(jobs, seed, number, sizes.iterations, client, announced)
+            yield from planned(jobs, seed, number, client, announced)
 
 
 @contextmanager
@@ -213,9 +206,6 @@ def main(
     announced: Annotated[
         list[Announced] | None, typer.Option(help="Kind of announcement for the planned rounds; all by default.")
     ] = None,
-    draws: Annotated[int, typer.Option(min=1, help="Number of draws of ECMP's hash.")] = 20,
-    draw_iterations: Annotated[int, typer.Option(min=1, help="Smallest number of iterations per draw and job.")] = 2,
-    iterations: Annotated[int, typer.Option(min=1, help="Smallest number of iterations per job in other windows.")] = 5,
     repeat: Annotated[int, typer.Option(min=1, help="Number of repetitions of a scenario.")] = 1,
     seconds: Annotated[float | None, typer.Option(min=1, help="Length of a scenario in each mode.")] = None,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/joining"),
@@ -227,12 +217,11 @@ def main(
     if scenario != MIXES:
         raise typer.BadParameter(f"there is no scenario {scenario!r}; there are: {', '.join((MIXES, *SCENARIOS))}")
     kind = known(library)
-    sizes = Sizes(draws, draw_iterations, iterations)
     modes = set(mode or Mode)
     out.mkdir(parents=True, exist_ok=True)
     with (out / "rows.jsonl").open("a") as file:
         for number in seed or range(5):
-            for row in of_seed(number, kind, modes, sizes, announced or tuple(Announced), out):
+            for row in of_seed(number, kind, modes, announced or tuple(Announced), out):
                 file.write(json.dumps(asdict(row)) + "\n")
                 file.flush()
     found = summary(read_rows(out / "rows.jsonl"))
@@ -257,15 +246,15 @@ def known(library: str) -> Library:
 
 
 def of_seed(
-    seed: int, library: Library, modes: Collection[Mode], sizes: Sizes, sources: Sequence[Announced], out: Path
+    seed: int, library: Library, modes: Collection[Mode], sources: Sequence[Announced], out: Path
 ) -> Iterator[Row]:
     """Yield the rows of a seed. The ranks' logs are kept in ``out``, and replace those of earlier runs."""
     if Mode.FLAT in modes:
-        yield from flat_rows(seed, library, sizes, logs_in(out, f"{library}-{seed}-flat"))
+        yield from flat_rows(seed, library, logs_in(out, f"{library}-{seed}-flat"))
     if set(modes) - {Mode.FLAT}:
         with tempfile.TemporaryDirectory(prefix="signalbox-joining-") as scratch:
             logs = logs_in(out, f"{library}-{seed}-fabric-{sources[0]}")
-            yield from fabric_rows(seed, library, modes, sizes, sources, Path(scratch), logs)
+            yield from fabric_rows(seed, library, modes, sources, Path(scratch), logs)
 
 
 def logs_in(out: Path, name: str) -> Path:

@@ -71,9 +71,6 @@ def main(
     first: Annotated[int, typer.Option(min=0, metavar="SEED", help="First seed.")] = 0,
     seconds: Within = math.inf,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
-    solve: Annotated[
-        float, typer.Option(min=0.1, metavar="S", help="Time limit of one optimization by HiGHS, in seconds.")
-    ] = SOLVE_S,
     objective: Annotated[Objective, typer.Option(help="Slowdown that is judged.")] = Objective.ITERATION,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File of verdicts; new ones are added.")] = Path(
         "out/bench/judge.jsonl"
@@ -89,7 +86,7 @@ def main(
     limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0)
     made = {f"by {objective}, {name_of(seed)}": seed for seed in range(first, first + instances)}
     records = Records(out)
-    left = records.fill(made, lambda name: judged(name, generate(made[name]), objective, limits, solve), seconds)
+    left = records.fill(made, lambda name: judged(name, generate(made[name]), objective, limits), seconds)
     found = [records.known[name] for name in made if name in records.known]
     data = summary(found, left, time_limit)
     named = (
@@ -103,11 +100,11 @@ def name_of(seed: int) -> str:
     return f"{tuple(KINDS)[seed % len(KINDS)]} {seed}"
 
 
-def judged(name: str, instance: Instance, objective: Objective, limits: PlanLimits, solve_s: float = SOLVE_S) -> Record:
+def judged(name: str, instance: Instance, objective: Objective, limits: PlanLimits) -> Record:
     exact = Exact(instance, objective is Objective.ITERATION)
-    judge = Judge(exact, solve_s)
+    judge = Judge(exact, SOLVE_S)
     verdicts = [judge.of(answer(instance, max_subflows, limits, objective)) for max_subflows in MAX_SUBFLOWS]
-    verdicts.append(Judge(exact, solve_s).of(answer(instance, MIXED, limits, objective)))
+    verdicts.append(Judge(exact, SOLVE_S).of(answer(instance, MIXED, limits, objective)))
     return {
         "name": name,
         "flows": len(exact.flows),

@@ -210,18 +210,14 @@ def main(
     only: Annotated[str, typer.Option(help=f"Kinds of outage, from {', '.join(ALL)}.")] = ",".join(ALL),
     away_s: Annotated[float, typer.Option(min=1, help="Seconds that an outage lasts.")] = AWAY_S,
     times: Annotated[int, typer.Option(min=1, help="Number of outages of each kind.")] = 1,
-    undisturbed_s: Annotated[
-        float, typer.Option(min=10, help="Undisturbed seconds before, between and after outages.")
-    ] = UNDISTURBED_S,
-    lease_s: Annotated[float, typer.Option(min=1, help="Lease of the jobs that train through outages.")] = LEASE_S,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/outages"),
 ) -> None:
     """Make the controller unreachable while jobs train, and end jobs."""
     kinds = chosen("--only", only, ALL)
     outages = [one for kind in KINDS if kind in kinds for one in KINDS[kind]] * times
     with demo_fabric("ou", out) as (topo, folder):
-        with site_of(topo, folder, ELEMENTS, ring_jobs, lease_s) as site:
-            found = measured(site, outages, away_s, undisturbed_s, QUIET_S) if outages else []
+        with site_of(topo, folder, ELEMENTS, ring_jobs, LEASE_S) as site:
+            found = measured(site, outages, away_s, UNDISTURBED_S, QUIET_S) if outages else []
             busy = {host for job in site.training.jobs for host in job.hosts}
             idle = [host for host in site.lab.hosts if host not in busy]
             ended = exits(site.lab, site.client, site.controller.address, folder, idle) if EXITS in kinds else []

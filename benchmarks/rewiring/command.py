@@ -117,7 +117,11 @@ def _named(row: Row, name: str) -> Row:
 
 
 RESULTS = Path("out/bench/rewiring.json")
-INTERFACES, MBPS, DIVISOR = 4, 2.0, 150.0
+SIZE = Size(SERVERS, 4, 2.0)
+DIVISOR = 150.0
+"""Divisor of the jobs' bytes."""
+ITERATIONS = 3
+"""Number of iterations to measure, after a first one that is left out."""
 LEAVES, SPINES = 3, 2
 
 say = Console(stderr=True, highlight=False).print
@@ -131,25 +135,23 @@ class Measuring:
 
     name: str
     job: Job
-    size: Size
     ways: dict[str, Way]
     answer: Answer
-    iterations: int
 
     def chosen(self, fabric: Circuits) -> Row:
-        found = fabric.train(self.job, f"{self.name}-chosen", self.iterations)
+        found = fabric.train(self.job, f"{self.name}-chosen", ITERATIONS)
         assert found.runs
         assert found.wiring
-        modelled_s = planned_s(self.ways[found.parallelization], found.runs, found.wiring, self.size)
+        modelled_s = planned_s(self.ways[found.parallelization], found.runs, found.wiring, SIZE)
         orders = self.answer.best.found.orders
         return self._row(CHOSEN, found.parallelization, max(map(len, orders), default=0), modelled_s, found)
 
     def random(self, fabric: Circuits, number: int) -> Row:
         """Train the job on the random wiring with the seed ``number``, and return the row."""
         best = self.answer.best
-        wiring = random_wiring(SERVERS, self.size.interfaces, number)
-        runs = on_wiring(self.ways[best.name], best.found.orders, wiring, self.size)
-        found = fabric.train(self.job, f"{self.name}-random-{number}", self.iterations, (wiring, runs))
+        wiring = random_wiring(SERVERS, SIZE.interfaces, number)
+        runs = on_wiring(self.ways[best.name], best.found.orders, wiring, SIZE)
+        found = fabric.train(self.job, f"{self.name}-random-{number}", ITERATIONS, (wiring, runs))
         return self._row(f"random wiring {number}", runs.parallelization, runs.rings, runs.planned_s, found)
 
     @property
@@ -166,13 +168,13 @@ class Measuring:
         return row
 
 
-def measuring(name: str, size: Size, divisor: float, iterations: int) -> Measuring:
+def measuring(name: str) -> Measuring:
     """Return the job ``name``, ready to be measured. Raises ``InvalidInput`` for an unknown name."""
     if name not in JOBS:
         raise InvalidInput.of("--job", f"must be one of {', '.join(JOBS)} (given: {name})")
-    job = scaled(JOBS[name](), divisor)
+    job = scaled(JOBS[name](), DIVISOR)
     ways = ways_of(job, [f"10.0.{number}.1" for number in range(1, SERVERS + 1)])
-    return Measuring(name, job, size, {way.name: way for way in ways}, evaluated(ways, size), iterations)
+    return Measuring(name, job, {way.name: way for way in ways}, evaluated(ways, SIZE))
 
 
 def main(
@@ -181,26 +183,18 @@ def main(
         int, typer.Option(min=0, help="Number of changes of 18 circuits while a job trains; 0: none.")
     ] = 10,
     cuts: Annotated[int, typer.Option(min=0, help="Number of fibre pairs of a job to cut; 0: none.")] = 6,
-    iterations: Annotated[
-        int, typer.Option(min=3, help="Iterations to measure, after a first one that is left out.")
-    ] = 3,
-    mbps: Annotated[float, typer.Option(min=0.5, max=100, help="Mbit/s of an interface.")] = MBPS,
-    divisor: Annotated[float, typer.Option(min=1, help="Divisor of the jobs' bytes.")] = DIVISOR,
     only: Annotated[list[str] | None, typer.Option("--job", help="Job to measure.", show_default="all")] = None,
 ) -> None:
     """Emulate optical switches that are wired for jobs, and compare with other wirings and with packet switches."""
-    size = Size(SERVERS, INTERFACES, mbps)
     load, began = os.getloadavg()[0], time.time()
-    asked = [measuring(name, size, divisor, iterations) for name in only or JOBS]
+    asked = [*map(measuring, only or JOBS)]
     with tempfile.TemporaryDirectory(prefix="signalbox-rewiring-") as scratch:
-        of_jobs, ms, changed, cut = _run(asked, wirings, change, cuts, size, Path(scratch))
+        of_jobs, ms, changed, cut = _run(asked, wirings, change, cuts, Path(scratch))
     judged = targets(of_jobs, changed)
     times = change_times(ms)
     found: dict[str, Any] = {
-        "servers": SERVERS,
-        "interfaces": INTERFACES,
-        "mbps": mbps,
-        "divisor": divisor,
+        **asdict(SIZE),
+        "divisor": DIVISOR,
         "load_before": load,
         "seconds": time.time() - began,
         "jobs": [job.data() for job in of_jobs],
@@ -218,7 +212,7 @@ def main(
 
 
 def _run(
-    asked: Sequence[Measuring], wirings: int, change: int, cuts: int, size: Size, scratch: Path
+    asked: Sequence[Measuring], wirings: int, change: int, cuts: int, scratch: Path
 ) -> tuple[list[OfJob], list[float], Changed | None, list[Cut]]:
     """Measure everything.
 
@@ -228,24 +222,24 @@ def _run(
     chosen: dict[str, Row] = {}
     random: dict[str, list[Row]] = {}
     others: dict[str, list[Row]] = {each.name: [] for each in asked}
-    with circuits(size, scratch) as fabric:
-        say(f"{SERVERS} servers at {INTERFACES} optical switches, {size.mbps:g} Mbit/s")
+    with circuits(SIZE, scratch) as fabric:
+        say(f"{SERVERS} servers at {SIZE.interfaces} optical switches, {SIZE.mbps:g} Mbit/s")
         for each in asked:
             chosen[each.name] = each.chosen(fabric)
             random[each.name] = [each.random(fabric, number) for number in range(1, wirings + 1)]
         ms = [each.ms for each in fabric.changes(began)]
         changed = changes(fabric, change) if change else None
         cut = failures(fabric, cuts) if cuts else []
-    with one_switch(size) as lab:
+    with one_switch(SIZE) as lab:
         for each in asked:
-            found = train_alone(lab, each.elsewhere, f"{each.name}-switch", scratch, each.iterations)
+            found = train_alone(lab, each.elsewhere, f"{each.name}-switch", scratch, ITERATIONS)
             others[each.name].append(each.other(SWITCH, each.answer.other.other_s, found))
-    with leaves(size, LEAVES, SPINES, scratch / "leaves") as fabric_of_leaves:
+    with leaves(SIZE, LEAVES, SPINES, scratch / "leaves") as fabric_of_leaves:
         for each in asked:
-            modelled_s = on_leaf_spine(each.ways[each.answer.other.name], LEAVES, SPINES, size)
+            modelled_s = on_leaf_spine(each.ways[each.answer.other.name], LEAVES, SPINES, SIZE)
             kinds = ((ECMP, Mode.ECMP), (PLANNED, Mode.PLANNED))
             for (name, mode), time_s in zip(kinds, modelled_s, strict=True):
-                trained = fabric_of_leaves.train(each.elsewhere, f"{each.name}-{mode}", each.iterations, mode)
+                trained = fabric_of_leaves.train(each.elsewhere, f"{each.name}-{mode}", ITERATIONS, mode)
                 others[each.name].append(each.other(name, time_s, trained))
     rows = [
         OfJob(each.name, each.answer.refused, chosen[each.name], tuple(random[each.name]), tuple(others[each.name]))

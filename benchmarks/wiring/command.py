@@ -1,9 +1,8 @@
 """Benchmark ``wiring``: hops and search time of the finder's wirings, and the comparisons in TopoOpt's publication."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import track
 
@@ -17,22 +16,15 @@ INTERFACES = (4, 8)
 Row = dict[str, Any]
 
 
-def main(
-    only_sizes: Annotated[
-        bool, typer.Option("--only-sizes", help="Leave out the settings of the publication.")
-    ] = False,
-) -> None:
+def main() -> None:
     """Find wirings of many sizes, and compare wirings with switches as the publication of TopoOpt does."""
     all_sizes = [(servers, interfaces) for servers in sizes.SERVERS for interfaces in sizes.INTERFACES]
     console = Console(stderr=True)
     found: Row = {
         "sizes": [sizes.row(*size) for size in track(all_sizes, "finding", console=console, transient=True)],
-        "dedicated": [],
-        "shared": [],
+        "dedicated": [row for interfaces in INTERFACES for row in paper.dedicated(interfaces)],
+        "shared": [*paper.shared()],
     }
-    if not only_sizes:
-        found["dedicated"] = [row for interfaces in INTERFACES for row in paper.dedicated(interfaces)]
-        found["shared"] = [*paper.shared()]
     titles = {
         "sizes": "the finder",
         "dedicated": f"one job on {paper.SERVERS} servers",
