@@ -202,29 +202,9 @@ class Polls:
     def hours(self) -> float:
         return float(self.now[-1] - self.now[0]) / 3600
 
-    def write(self, file: Path) -> None:
-        rounds = [
-            {"now": now, "counters": [[at, bytes_, packets] for at, bytes_, packets in zip(*row, strict=True)]}
-            for now, *row in zip(
-                self.now.tolist(),
-                [[None if at != at else at for at in row] for row in self.at.tolist()],
-                self.bytes.tolist(),
-                self.packets.tolist(),
-                strict=True,
-            )
-        ]
-        data = {
-            "spec": self.spec.model_dump(mode="json", exclude_unset=True),
-            "interval_s": self.interval_s,
-            "pairs": [[*pair, switch] for pair, switch in zip(self.pairs, self.switch.tolist(), strict=True)],
-            "polls": rounds,
-            "reports": self.reports,
-        }
-        file.write_text(json.dumps(data) + "\n")
-
     @classmethod
     def read(cls, file: Path) -> Polls:
-        """Return the polls in a file that ``write`` or the scenario ``kinds`` has written."""
+        """Return the polls in a file that the scenario ``kinds`` has written (``kinds.Recorder``)."""
         data = json.loads(file.read_text())
         counters = np.array([one["counters"] for one in data["polls"]], np.float64)
         return cls(

@@ -20,6 +20,7 @@ from benchmarks.joining.scenarios.elephants import Sends, slowdowns
 from benchmarks.joining.scenarios.kinds import counted
 from benchmarks.joining.scenarios.rows import Row, Run, Target, by_mode
 from benchmarks.joining.scenarios.stage import Look, Shown, moves
+from benchmarks.judgement.windows import Polls
 from mininet_topos.joining.rank import collectives_at
 from mininet_topos.lab.lab import Lab
 from mininet_topos.leaf_spine import LeafSpine
@@ -309,9 +310,10 @@ def test_a_recording_has_the_counters_of_each_pair_from_the_switch_of_its_source
     assert asked == ["jnleaf1", "jnleaf2"]
     spec = JobSpec.parse({"job_id": "a", "endpoints": [one.ip, other.ip]})
     recorder.write(spec, [(time.monotonic(), 1.5)], tmp_path / "polls" / "a.json")
-    written = json.loads((tmp_path / "polls" / "a.json").read_text())
-    assert JobSpec.parse(written["spec"]) == spec
-    assert written["pairs"] == [[one.ip, other.ip, 0], [other.ip, one.ip, 1]]
-    [poll] = written["polls"]
-    assert [counters[1:] for counters in poll["counters"]] == [[100, 1], [0, 0]], "the second counts another pair"
-    assert [took for _, took in written["reports"]] == [[1.5]]
+    polls = Polls.read(tmp_path / "polls" / "a.json")
+    assert (polls.spec, polls.interval_s, polls.now.shape) == (spec, kinds.EVERY_S, (1,))
+    assert (polls.pairs, polls.switch.tolist()) == (((one.ip, other.ip), (other.ip, one.ip)), [0, 1])
+    assert polls.at.shape == (1, 2)
+    assert polls.at.max() <= polls.now[0]
+    assert (polls.bytes.tolist(), polls.packets.tolist()) == ([[100, 0]], [[1, 0]]), "the second counts another pair"
+    assert [report.durations_s for report in polls.reports] == [(1.5,)]

@@ -3,13 +3,11 @@
 ``python -m benchmarks judgement`` simulates thousands of hours."""
 
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.judgement.command import Right, Wrong, missed, watch, ways
-from benchmarks.judgement.windows import Polls, generated, kinds
+from benchmarks.judgement.windows import generated, kinds
 from controller.demand.job_demand import DemandSource, Finding
 from signalbox.jobs.spec import JobSpec
 
@@ -68,17 +66,6 @@ def test_wrong_announcements_are_contradicted_and_told_apart(name: str) -> None:
         assert difference.backwards == (way == "reversed")
         if way in ("half", "double") and name != "all-to-all":
             assert difference.factor == pytest.approx(2.0 if way == "half" else 0.5, rel=0.1)
-
-
-def test_polls_are_the_same_after_they_were_written_and_read(tmp_path: Path) -> None:
-    kind = kinds()["ring"]
-    polls = generated(kind, kind.spec(), 5, HOURS)
-    polls.write(tmp_path / "polls.json")
-    again = Polls.read(tmp_path / "polls.json")
-    assert again.reports == polls.reports
-    assert (again.spec, again.pairs) == (polls.spec, polls.pairs)
-    for name in ("now", "at", "bytes", "packets", "switch"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(polls, name))
 
 
 def test_a_recording_has_a_job_of_any_name() -> None:
