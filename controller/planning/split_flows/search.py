@@ -173,9 +173,11 @@ class _Stages:
 
     def whole(self, whole_flows: WholeFlows) -> None:
         """Plan whole flows, if their bounds allow smaller slowdowns than those of the best candidate."""
+        if self._reached:
+            return
         whole = with_subflows(self._problem, 1)
         bounds = peak_bounds(whole)
-        if not self._reached and is_less(bounds.vector, self._best.vector):
+        if is_less(bounds.vector, self._best.vector):
             self.found += whole_flows(whole, bounds, self._all)
 
     def rounds(self) -> None:
