@@ -89,11 +89,11 @@ def test_a_registration_looks_at_its_own_job_only(monkeypatch: pytest.MonkeyPatc
     fabric = pending()
     fabric.status  # noqa: B018
     looked: Counter[str] = Counter()
-    for owner, name in ((job_statuses, "_routes"), (job_statuses, "_efficiency"), (WatchedJob, "__init__")):
+    for owner, name in ((job_statuses, "_routes"), (job_statuses, "prediction_withheld"), (WatchedJob, "__init__")):
         _count(monkeypatch, looked, owner, name)
     fabric.send(RegisterJob(ring_job("another", ["10.78.0.1", "10.78.0.2"])))
     assert len(fabric.status.jobs) == JOBS + 4
-    assert looked == {"_routes": 1, "_efficiency": 1, "__init__": 1}
+    assert looked == {"_routes": 1, "prediction_withheld": 1, "__init__": 1}
     looked.clear()
     fabric.send(DeregisterJob(JobId("another")))
     assert len(fabric.status.jobs) == JOBS + 3
