@@ -259,7 +259,7 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds, known: Sequenc
     if (best.moves > 0 or not _optimal(best, bounds.vector)) and limits.allows("search", 0.0):
         found = _search(problem, limits, bounds, drafts, kept or best)
         drafts = [*found.drafts, *drafts]
-    drafts += _candidate_with_few_paths(problem, limits, drafts)
+    drafts += _candidate_with_few_paths(problem, limits, drafts, bounds)
     if limits.left_s <= 0:
         limits.left_out.append("the rest of a search")
     within = [of for of in drafts if of.moves <= cap] or [_running(problem)]
@@ -296,7 +296,9 @@ def _candidates_without_subflows(problem: Problem, limits: PlanLimits, bounds: B
         yield draft(problem, "edge-coloring", routes)
 
 
-def _candidate_with_few_paths(problem: Problem, limits: PlanLimits, drafts: list[Draft]) -> Iterator[Draft]:
+def _candidate_with_few_paths(
+    problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds: Bounds
+) -> Iterator[Draft]:
     """Yield a candidate with few paths.
 
     Local search starts from the candidate with the fewest paths, and moves subflows towards the slowdowns of the
@@ -306,7 +308,7 @@ def _candidate_with_few_paths(problem: Problem, limits: PlanLimits, drafts: list
         return
     if all(flow.max_subflows == 1 for flow in problem.flows) and limits.allows("joining", 0.0):
         aim = SlowdownVector(best.vector, best.peak_slowdown)
-        yield draft(problem, "local-search", whole_search.local_search(problem, aim, start.routes, limits))
+        yield draft(problem, "local-search", whole_search.local_search(problem, bounds, aim, start.routes, limits))
 
 
 def _over_phases(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:

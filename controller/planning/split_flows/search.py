@@ -564,4 +564,4 @@ def _whole_routes(problem: Problem, limits: PlanLimits) -> Routes:
     bounds = peak_bounds(problem)
     if max(peak_slowdowns(problem, routes).values(), default=1.0) <= bounds.worst or problem.paths.stretch:
         return routes
-    return whole_search.local_search(problem, slowdown_vector(bounds, limits), routes, limits)
+    return whole_search.local_search(problem, bounds, slowdown_vector(bounds, limits), routes, limits)

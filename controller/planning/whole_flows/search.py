@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,7 @@ import structlog
 
 from controller.fabric.topology import Dpid
 from controller.planning.bounds import Bounds
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.greedy import Increments
 from controller.planning.plan import Draft, Drafts, best_first, draft, slowdowns_proven
 from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes, link_rows, whole
@@ -63,8 +65,11 @@ _TRY_STEPS = 15_000
 
 There are ``_TRIES`` tries, or fewer if these would need more steps; the first try may always use all of its steps. The
 next try often reaches a target that the previous try missed."""
-_ROUND_PATIENCE = 1_000
-"""Number of steps like ``_PATIENCE`` for a further routing with fewer moves."""
+_ATTEMPTS = 4
+"""Number of bisections between a slowdown that was reached and a slowdown that was not reached."""
+_ATTEMPT_PATIENCE = 1_000
+_DESCENT_STEPS = 10_000
+"""Number of steps of all attempts of ``descend`` together."""
 _AVOIDED = 10
 """Number of steps for which a link is avoided after a flow was placed on it."""
 _AVOIDANCE = 3.0
@@ -94,7 +99,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
     if len(problem.flows) > MAX_FLOWS:
         return Drafts([], target.slowdowns)
     free = limits.max_moves is None
-    searched = _search(problem, limits.part(_LOCAL_SHARE) if free else limits, target, kept)
+    searched = _search(problem, limits.part(_LOCAL_SHARE) if free else limits, bounds, target, kept)
     best = best_first([best, *searched])[0]
     if free and slowdowns_proven(best.vector, target.slowdowns) < len(best.vector):
         searched += _by_tabu(problem, limits.part(_TABU_SHARE), bounds, target.slowdowns, best)
@@ -141,20 +146,20 @@ def _by_tabu(problem: Problem, limits: PlanLimits, bounds: Bounds, least: Sequen
         if not found.moves:
             return [found]
         aim = SlowdownVector(found.vector, found.peak_slowdown)
-        return [found, draft(problem, "tabu-search", local_search(problem, aim, routes, limits))]
+        return [found, draft(problem, "tabu-search", local_search(problem, bounds, aim, routes, limits))]
     except Exception:
         log.exception("tabu search failed; using the candidates of other solvers", generation=problem.generation)
         return []
 
 
-def _search(problem: Problem, limits: PlanLimits, target: SlowdownVector, kept: Draft) -> list[Draft]:
+def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: SlowdownVector, kept: Draft) -> list[Draft]:
     """Return the candidate that local search finds from ``kept``.
 
     Return no candidate when the search changes no route, when paths may be detours, or when there is no time."""
     if problem.paths.stretch or not limits.allows("local search", _LOCAL_S * len(problem.flows)):
         return []
     try:
-        routes = local_search(problem, target, kept.routes, limits)
+        routes = local_search(problem, bounds, target, kept.routes, limits)
     except Exception:
         log.exception("local search failed; using the candidates of other solvers", generation=problem.generation)
         return []
@@ -214,16 +219,25 @@ def _attempt(
 # ---- local search
 
 
-def local_search(problem: Problem, target: SlowdownVector, start: Routes, limits: PlanLimits) -> dict[FlowId, Route]:
-    """Return routes with the slowdowns of ``target`` and few moves, or the routes of the start when none are found.
+def local_search(
+    problem: Problem, bounds: Bounds, target: SlowdownVector, start: Routes, limits: PlanLimits
+) -> dict[FlowId, Route]:
+    """Return routes with the slowdowns of ``target``, or with slowdowns near them, the worst slowdowns first.
 
+    If the slowdowns of ``target`` are not reached, and no flow runs, the routes are those of the start: tabu search and
+    CP-SAT then find better ones. Where flows run, few moves count, too, and routes near ``target`` are a good start.
     The routes have at most ``limits.max_moves`` moves, unless ``start`` has more. ``start``: a route for every flow
     that has a candidate."""
     state = LocalSearch(problem, start, limits)
     steps = _useful_steps(len(problem.flows))
-    ceilings = [target.ceiling.get(job, math.inf) for job in problem.numbers.job_ids]
-    if any(state.reach(ceilings, steps, _PATIENCE) for _ in range(max(1, min(_TRIES, _TRY_STEPS // steps)))):
-        state.save_moves(ceilings, steps)
+    ceilings: Sequence[float] = [target.ceiling.get(job, math.inf) for job in problem.numbers.job_ids]
+    if not any(state.reach(ceilings, steps, _PATIENCE) for _ in range(max(1, min(_TRIES, _TRY_STEPS // steps)))):
+        if not problem.runs:
+            return state.routes()
+        floors = [bounds.job.get(job, 1.0) for job in problem.numbers.job_ids]
+        apart = min(filter(None, bounds.cuts.steps().tolist()), default=0.0)
+        ceilings = state.descend(target.slowdowns[0], floors, apart, min(steps, _DESCENT_STEPS))
+    state.save_moves(ceilings, steps)
     return state.routes()
 
 
@@ -244,6 +258,7 @@ class LocalSearch:
         self._begin: list[Links | None] = [None] * len(problem.flows)
         self._keeps_pins = False
         """Whether flows stay on their pinned paths once as many flows have moved as the cap allows."""
+        self._apart = 0.0
         self._most_moves = len(problem.flows) if limits.max_moves is None else limits.max_moves
         self._left = int(limits.time_limit_s * _STEPS_PER_S)
         self._limits = limits
@@ -311,6 +326,39 @@ class LocalSearch:
         self._loads.limit(self._ceilings)
         return False
 
+    def descend(self, least: float, floors: Sequence[float], apart: float, steps: int) -> Sequence[float]:
+        """Lower the slowdowns one after the other, and return the ceilings that were reached.
+
+        First the worst slowdown is brought as near to ``least`` as possible. Then the slowdowns of single jobs, the
+        worst first, are brought as near to their ``floors`` as possible without raising the slowdown of another job.
+        ``apart``: smallest difference between two slowdowns. ``steps``: number of steps of all attempts together."""
+        end = self._step + min(steps, self._left)
+        self._apart = apart * (1 + SLOWDOWN_TOLERANCE)
+        reached = self._loads.slowdowns()
+        self._bisect_to(least, max(reached), lambda goal: [max(goal, floor) for floor in floors], end)
+        reached = self._loads.slowdowns()
+        flows = Counter(self._loads.job)
+        for job in sorted(range(len(reached)), key=lambda job: (-reached[job], flows[job])):
+            if self._over:
+                break
+            now = [max(slowdown, floor) for slowdown, floor in zip(self._loads.slowdowns(), floors, strict=True)]
+            self._bisect_to(floors[job], now[job], partial(_with, now, job), end)
+        return [max(slowdown, floor) for slowdown, floor in zip(self._loads.slowdowns(), floors, strict=True)]
+
+    def _bisect_to(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]], end: int) -> None:
+        if reached <= least * (1 + SLOWDOWN_TOLERANCE) or self.reach(
+            ceilings(least), end - self._step, _ATTEMPT_PATIENCE
+        ):
+            return
+        for _ in range(_ATTEMPTS):
+            if reached - least <= self._apart:
+                return
+            goal = (least + reached) / 2
+            if self.reach(ceilings(goal), end - self._step, _ATTEMPT_PATIENCE):
+                reached = goal
+            else:
+                least = goal
+
     def save_moves(self, ceilings: Sequence[float], steps: int) -> None:
         """Undo moves, then start again with other random numbers, and keep the routing with the fewest moves.
 
@@ -326,7 +374,7 @@ class LocalSearch:
             if not moves or self._step >= end or self._over:
                 break
             self._return_to(self._begin)
-            if not self._within(ceilings, end - self._step, _ROUND_PATIENCE):
+            if not self._within(ceilings, end - self._step, _ATTEMPT_PATIENCE):
                 break
         self._return_to(best)
 
@@ -465,6 +513,10 @@ class LocalSearch:
         moved = [flow for flow, path in enumerate(self._loads.pinned) if path is not None and self._is_moved(flow)]
         self._random.shuffle(moved)
         return moved
+
+
+def _with(slowdowns: Sequence[float], job: int, slowdown: float) -> list[float]:
+    return [*slowdowns[:job], slowdown, *slowdowns[job + 1 :]]
 
 
 def _numbered(route: Route, problem: Problem) -> Links:
