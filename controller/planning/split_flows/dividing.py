@@ -256,6 +256,23 @@ def evenly_full(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]
 # ---- amounts per path to subflows
 
 
+def divided(of: Commodities, amounts: Floats, smallest: float) -> dict[FlowId, Route]:
+    """Return routes with these amounts (per column), without shares below ``smallest``.
+
+    The flows of a class that would need too many subflows each use all paths of the class."""
+    on_paths: list[dict[Path, float]] = [{} for _ in of.members]
+    for column in np.flatnonzero(amounts > smallest * of.count[of.column_class]).tolist():
+        on_paths[of.column_class[column]][of.path[column]] = float(amounts[column])
+    routes: dict[FlowId, Route] = {}
+    for shares, members, most in zip(on_paths, of.members, of.max_subflows.tolist(), strict=True):
+        total = sum(shares.values()) / len(members)
+        laid = lay({path: amount / total for path, amount in shares.items()}, [None] * len(members), most)
+        routes.update(
+            zip([of.flows[index].id for index in members], laid or [exactly_one(shares)] * len(members), strict=True)
+        )
+    return routes
+
+
 def lay(amounts: Mapping[Path, float], before: Sequence[Route | None], most: int) -> list[Route] | None:
     """Return routes of ``len(before)`` flows with at most ``most`` subflows each; None when no such routes are found.
 

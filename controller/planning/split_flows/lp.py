@@ -64,6 +64,8 @@ _AMPLE = 1.5
 
 With at least this ratio, the other classes on these paths need not change."""
 _LARGEST_PRICE = 10**9
+SPARE_SHARE = 0.05
+"""Share of a flow on a path at which a cost of using the path is half of its largest value."""
 _FLOW_S, _PATH_S = 100e-6, 3e-6
 """Seconds until the first optimum is found: ``_FLOW_S`` per flow, plus ``_PATH_S`` per path between distant leaves.
 
@@ -71,6 +73,10 @@ Leaves are distant if they are more than two links apart. Measured on a leaf-spi
 k = 16."""
 _ERROR = 1e-6
 """Relative error of the objective, and of the constraints, with which a programme is nearly solved."""
+_COARSE_ERROR, _CONCENTRATIONS = 1e-3, 3
+"""Error, as ``_ERROR``, and number of programmes where few columns are wanted; another programme removes the error."""
+_CONCENTRATED, _LARGEST_COST, _RANDOM_COST = 100.0, 2.0, 0.02
+"""Cost of an excess of 1, largest cost of an amount of 1, and largest random cost of it, in these programmes."""
 _MOST_COLUMNS = 100_000
 """Largest number of columns with which PDLP is fast."""
 _ITERATIONS = 20_000
@@ -152,7 +158,8 @@ class FluidModel:
         """Return the best spread over all columns; None when time runs out.
 
         If there are very many columns, or paths that are no candidates, the search starts from the routes ``before``.
-        ``nearly``: see ``Programme.solve``. Without ``nearly`` the spread is a vertex, which uses few columns."""
+        ``nearly``: whether the optimum may have a relative error of ``_ERROR``. Otherwise the spread is a vertex, which
+        uses few columns."""
         of = self.of
         if of.size() > _MOST_COLUMNS:
             return self.improve(goal, limits)
@@ -160,12 +167,54 @@ class FluidModel:
         if of.cut.any():
             return self.improve(goal, limits)
         all_columns, none = np.arange(of.columns), np.zeros(0, np.int64)
-        solved = self._solve(np.zeros(of.columns), goal, all_columns, none, limits.left_s, nearly=nearly)
+        error = _ERROR if nearly else 0.0
+        solved = self._solve(np.zeros(of.columns), goal, all_columns, none, limits.left_s, error=error)
         if solved is None:
             return None
-        amounts = solved[0].amounts
-        amounts *= (of.count / np.bincount(of.column_class, amounts, len(of.members)))[of.column_class]
-        return replace(solved[0], amounts=amounts)
+        return replace(solved[0], amounts=self._complete(solved[0].amounts))
+
+    def concentrated(self, goal: Goal, limits: PlanLimits) -> Floats | None:
+        """Return the amounts of columns that nearly keep to the goal, with few columns per class.
+
+        Several programmes are solved. In each, the columns with small amounts in the previous one cost most (Candès,
+        Wakin and Boyd, "Enhancing sparsity by reweighted l1 minimization", 2008). No cost have the largest columns of a
+        class, as many as its flows can use. Return None when time runs out, or where ``optimum`` starts from routes."""
+        of, random = self.of, np.random.default_rng(limits.seed)
+        if of.size() > _MOST_COLUMNS:
+            return None
+        of.open()
+        if of.cut.any():
+            return None
+        most = (of.count * (of.max_subflows - 1) + 1)[of.column_class]
+        costs, amounts = random.random(of.columns), None
+        all_columns, none = np.arange(of.columns), np.zeros(0, np.int64)
+        for number in range(_CONCENTRATIONS):
+            solved = self._solve(
+                np.zeros(of.columns),
+                goal,
+                all_columns,
+                none,
+                limits.left_s,
+                error=_COARSE_ERROR,
+                costs=(_CONCENTRATED, costs),
+            )
+            if solved is None:
+                break
+            amounts = self._complete(solved[0].amounts)
+            share = amounts / of.count[of.column_class]
+            costs = _LARGEST_COST / (1 + share / SPARE_SHARE)
+            if number:
+                costs[ranks(of.column_class, share) < most] = 0.0
+            costs += _RANDOM_COST * random.random(of.columns)
+        return amounts
+
+    def _complete(self, amounts: Floats) -> Floats:
+        """Return amounts that add up to the number of flows of each class."""
+        of = self.of
+        complete: Floats = (
+            amounts * (of.count / np.bincount(of.column_class, amounts, len(of.members)))[of.column_class]
+        )
+        return complete
 
     def fullness(self, room: Floats) -> float:
         """Return the largest quotient (at least 1) of the load and the room of a link, under the routes ``before``."""
@@ -280,18 +329,28 @@ class FluidModel:
     # ---- the programme
 
     def _solve(
-        self, start: Floats, goal: Goal, more: Ints, less: Ints, seconds: float, *, nearly: bool = False
+        self,
+        start: Floats,
+        goal: Goal,
+        more: Ints,
+        less: Ints,
+        seconds: float,
+        *,
+        error: float = 0.0,
+        costs: tuple[float, Floats] | None = None,
     ) -> tuple[Spread, Floats, Bools] | None:
         """Return the spread, the prices of classes, and whether each class was in the model; None when time runs out.
 
-        The price of a class is the cost of one more flow of it. ``nearly``: see ``Programme.solve``."""
+        The price of a class is the cost of one more flow of it. ``error``: see ``Programme.solve``. ``costs``: cost of
+        an excess of 1, and of one flow on each column of ``more``; None for those of the goal."""
         of = self.of
         programme = Programme()
         excess_cost, move_cost = self._costs(goal)
+        excess_cost, more_cost = costs or (excess_cost, move_cost[of.column_class[more]])
         excess = programme.variables(np.array([excess_cost]), np.array([np.inf]))
         moved = np.concatenate([more, less])
         sign = np.concatenate([np.ones(len(more)), -np.ones(len(less))])
-        cost = np.concatenate([move_cost[of.column_class[more]], np.zeros(len(less))])
+        cost = np.concatenate([more_cost, np.zeros(len(less))])
         first = programme.variables(cost, np.concatenate([np.full(len(more), np.inf), start[less]]))
 
         classes, class_row = np.unique(of.column_class[moved], return_inverse=True)
@@ -308,7 +367,7 @@ class FluidModel:
         programme.add(rows.of_key[keys], first + index, rates * sign[index])
         programme.add(rows.of_key[rows.links], np.full(len(rows.links), excess), -goal.stretch[rows.links])
 
-        solved = programme.solve(seconds, nearly=nearly)
+        solved = programme.solve(seconds, error=error)
         if solved is None:
             return None
         values, duals = solved
@@ -383,6 +442,15 @@ def _best_per_class(columns: Ints, class_of: Ints, cost: Floats, most: int) -> I
     rank = np.arange(len(order)) - np.searchsorted(classes, classes)
     best: Ints = np.sort(order[rank < max(4, most / max(1, len(np.unique(classes))))])
     return best
+
+
+def ranks(owner: Ints, values: Floats) -> Ints:
+    """Return the position of each value among those of its owner, the largest first."""
+    order = np.lexsort((-values, owner))
+    first = np.flatnonzero(np.diff(owner[order], prepend=-1))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+    return rank
 
 
 # ---- bounds and the prices of a proof
@@ -484,16 +552,16 @@ class Programme:
         self._columns.append(columns)
         self._values.append(values)
 
-    def solve(self, seconds: float, *, nearly: bool = False) -> tuple[Floats, Floats] | None:
+    def solve(self, seconds: float, *, error: float = 0.0) -> tuple[Floats, Floats] | None:
         """Return the values of the variables and the duals of the constraints at the optimum; None when time runs out.
 
-        ``seconds``: time limit, inf for none. ``nearly``: allow a relative error of ``_ERROR``."""
+        ``seconds``: time limit, inf for none. ``error``: relative error that is allowed."""
         if seconds <= 0:
             return None
-        if nearly:
+        if error:
             parameters = parameters_pb2.SolveParametersProto(iteration_limit=_ITERATIONS, threads=1)
-            error = parameters.pdlp.termination_criteria.simple_optimality_criteria
-            error.eps_optimal_relative = error.eps_optimal_absolute = _ERROR
+            criteria = parameters.pdlp.termination_criteria.simple_optimality_criteria
+            criteria.eps_optimal_relative = criteria.eps_optimal_absolute = error
             result = self._solved(seconds, parameters_pb2.SOLVER_TYPE_PDLP, parameters)
         else:
             result = self._solved(seconds)

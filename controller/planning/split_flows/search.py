@@ -47,7 +47,7 @@ from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Proble
 from controller.planning.slowdown_vector import slowdown_vector, stronger
 from controller.planning.split_flows import exact
 from controller.planning.split_flows.commodities import Commodities
-from controller.planning.split_flows.dividing import SMALLEST_SHARE, Divider, exactly_one, lay
+from controller.planning.split_flows.dividing import SMALLEST_SHARE, Divider, divided, exactly_one
 from controller.planning.split_flows.leaf_spine import peel
 from controller.planning.split_flows.lp import FluidModel, Goal, fits
 from controller.planning.split_flows.sharing import shared
@@ -86,6 +86,7 @@ _FEW_SHARE = 0.5
 _REACHED = 1e-6
 """Excess (in slowdowns) that counts as zero."""
 _BISECTIONS = 8
+_PIECE_ROUNDING = 1e-9
 WholeFlows = Callable[[Problem, Bounds, list[Draft]], list[Draft]]
 
 
@@ -168,7 +169,7 @@ class _Stages:
             return
         few = fluid.optimum(goal, self._limits.part(_FEW_SHARE), nearly=False)
         for found in filter(None, (few, spread)):
-            routes = {**self._best.routes, **_with_few_subflows(of, found.amounts)}
+            routes = {**self._best.routes, **divided(of, found.amounts, SMALLEST_SHARE)}
             self.found.append(draft(self._problem, "lp", routes))
 
     def whole(self, whole_flows: WholeFlows) -> None:
@@ -191,7 +192,7 @@ class _Stages:
         useful = tabu.useful_steps(self._problem, limits)
         for number in range(_DETERMINISTIC_ROUNDS if limits.deterministic else _MOST_ROUNDS):
             before = self._best.vector
-            of_round = replace(limits, seed=limits.seed + number)
+            of_round = replace(limits, seed=limits.seed + (1 << number))
             for pieces in _PIECES:
                 if self._reached or not limits.allows("pieces", 0.0):
                     return
@@ -206,7 +207,7 @@ class _Stages:
 
     def _by_pieces(self, most: int, limits: PlanLimits, steps: int) -> None:
         """Divide flows into at most ``most`` equal pieces, and place each piece as a whole flow."""
-        known = [of for of in self._all if most > 1 or is_whole(of.routes)]
+        known = [of for of in self._all if is_in_pieces(of.routes, most)]
         if not known:
             return
         start = best_first(known)[0].routes
@@ -253,18 +254,6 @@ class _Stages:
             self.proven = stronger(self.proven, solution.proven)
 
 
-def _with_few_subflows(of: Commodities, amounts: Floats) -> dict[FlowId, Route]:
-    """Return routes with these amounts, when all flows may have as many subflows as paths."""
-    on_paths: list[dict[Path, float]] = [{} for _ in of.members]
-    for column in np.flatnonzero(amounts > SMALLEST_SHARE * of.count[of.column_class]).tolist():
-        on_paths[of.column_class[column]][of.path[column]] = float(amounts[column])
-    routes: dict[FlowId, Route] = {}
-    for shares, members, most in zip(on_paths, of.members, of.max_subflows.tolist(), strict=True):
-        laid = lay(shares, [None] * len(members), most) or [exactly_one(shares)] * len(members)
-        routes.update(zip([of.flows[index].id for index in members], laid, strict=True))
-    return routes
-
-
 def _in_pieces(route: Route, count: int) -> list[Path]:
     """Return the paths of ``count`` equal pieces, as many on each path as its share allows best."""
     left = {path: count * share for path, share in route}
@@ -275,9 +264,10 @@ def _in_pieces(route: Route, count: int) -> list[Path]:
     return paths
 
 
-def is_whole(routes: Routes) -> bool:
-    """Return whether no flow is split."""
-    return all(len(route) == 1 for route in routes.values())
+def is_in_pieces(routes: Routes, most: int) -> bool:
+    """Return whether each path of a flow carries one or more of its ``most`` equal pieces."""
+    shares = most * np.array([share for route in routes.values() for _, share in route])
+    return bool((np.abs(shares - np.round(shares)) <= _PIECE_ROUNDING).all())
 
 
 def _is_near(problem: Problem, slowdowns: Sequence[float], proven: Sequence[float]) -> bool:

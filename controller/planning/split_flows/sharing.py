@@ -7,6 +7,10 @@ the smallest worst slowdown, and leaves most flows whole, because its solution i
 dropped, which makes room for other paths. No round makes the worst slowdown larger, because the shares of one round are
 a solution of the next programme too.
 
+This search ends near its start. So every second attempt begins with a fluid optimum on few paths per flow
+(``FluidModel.concentrated``), in which only some flows have *surplus* paths: more paths than subflows. Programme by
+programme, more of these flows are closed, and the other flows make up for it: surplus paths cost, so few flows use any.
+
 Prices are the duals of the previous programme. Before the first programme, links with larger loads cost more. Links
 that cannot reach the lower bound of the worst slowdown, whatever the shares are, have no constraint.
 """
@@ -14,6 +18,7 @@ that cannot reach the lower bound of the worst slowdown, whatever the shares are
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,14 +26,29 @@ from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.greedy import PathChoices
 from controller.planning.next_hops import NextHops
 from controller.planning.problem import Bools, Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes
-from controller.planning.split_flows.dividing import SMALLEST_SHARE, exactly_one
-from controller.planning.split_flows.lp import Programme
+from controller.planning.split_flows.commodities import Commodities
+from controller.planning.split_flows.dividing import SMALLEST_SHARE, divided, exactly_one
+from controller.planning.split_flows.lp import SPARE_SHARE, FluidModel, Goal, Programme, ranks
 
 _ROUNDS = 60
 _OFFERED = 2
 """Largest number of further paths that a flow is offered in one round."""
 _MORE = (2, 1)
-"""Additional subflows of each flow at the start of an attempt; the attempts use these numbers in turn."""
+"""Additional subflows of each flow at the start of every other attempt, in turn."""
+_LEAST_ABOVE, _PARTS = 0.005, (0.0, 0.5, 0.25)
+"""Distance of a goal from the lower bound of the worst slowdown: at least ``_LEAST_ABOVE`` of the bound.
+
+If that is more, it is a part of the distance from the bound to the worst slowdown. Attempts take the parts in turn."""
+_CLOSINGS = 16
+"""Largest number of programmes in which flows have surplus paths."""
+_CLOSED = 4
+"""Number of flows that are closed after a programme, or half of the flows with surplus paths if these are more."""
+_LAST_PROGRAMMES = 3
+"""Number of programmes for which there must be time. With less time, all flows are closed."""
+_EXCESS_COST, _SURPLUS_COST = 1e4, 20.0
+"""Cost of a slowdown of 1 beyond the goal, and largest cost of a whole flow on a surplus path."""
+_NEAR_GOAL = 0.8
+"""Load relative to the goal beyond which the flows on a link may change their shares."""
 _NOISE = 0.3
 """Largest relative increase of a price by a random number. Random increases make attempts differ."""
 _STEEP = 6
@@ -40,6 +60,10 @@ Only flows on hot links may change their shares. After a round without gain, eve
 hot."""
 _WITHOUT_GAIN = 3
 """Number of rounds in a row without a smaller slowdown, after which the search ends."""
+_SMALL = 1e-3
+"""Share of a flow on a path in a fluid optimum below which the path is left out."""
+_CONCENTRATE_S = 0.8e-3
+"""Seconds per flow that an attempt needs which begins with a fluid optimum."""
 _MOST_SUMS = 20_000_000
 
 
@@ -49,7 +73,7 @@ def shared(
     """Return routes with a smaller worst slowdown than ``start``; None when none are found.
 
     ``start``: a route for every flow that has a candidate. ``least``: lower bound of the worst slowdown. Moves do not
-    count. ``attempts``: number of attempts; all but the first begin with more subflows than allowed."""
+    count. ``attempts``: largest number of attempts."""
     numbers = problem.numbers
     routed = [flow for flow in numbers.crossing.tolist() if problem.flows[flow].id in start]
     phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
@@ -87,16 +111,17 @@ class _Sharing:
         cell = numbers.entry_cell[entry]
         self._bps[flow, cell - first_cell[numbers.cell_job[cell]]] = numbers.entry_bps[entry]
         self._shape = (1 + int(rows.max()), len(self._capacity), self._bps.shape[1])
-        self._flow, self._path, self._share = self._columns()
+        self._flow, self._path, self._share = self._columns(start)
+        self._fluid: FluidModel | None = None
         self.listed = bool((self._path >= 0).all())
         """Whether ``PathChoices.options`` has all paths of the start. If not, there is no search."""
 
-    def _columns(self) -> tuple[Ints, Ints, Floats]:
-        """Return flow, path and share of each column of the start; the path is -1 if it is not listed."""
+    def _columns(self, routes: Routes) -> tuple[Ints, Ints, Floats]:
+        """Return flow, path and share of each column of the routes; the path is -1 if it is not listed."""
         number, nothing, hops = self._next_hops.number, self._next_hops.nothing, self._next_hops.longest
         flows, links, shares = [], [], []
         for index, flow in enumerate(self._next_hops.flows.tolist()):
-            for path, share in self._start[self._problem.flows[flow].id]:
+            for path, share in routes[self._problem.flows[flow].id]:
                 flows.append(index)
                 links.append([number[link] for link in path] + [nothing] * (hops - len(path)))
                 shares.append(share)
@@ -125,22 +150,65 @@ class _Sharing:
     def run(self, least: float, limits: PlanLimits, attempts: int) -> bool:
         """Lower the worst slowdown until it is ``least`` or the time is over; return whether it got smaller.
 
-        Each further attempt starts from the best shares. In it, flows first have more subflows than they may have. Then
-        they keep the paths with the largest shares."""
+        Attempts begin in turn with a fluid optimum on few paths per flow, and with the best shares. In the latter case
+        flows first have more subflows than they may have."""
         begin = worst = self._worst
         best = self._flow, self._path, self._share
         for attempt in range(attempts):
-            self._flow, self._path, self._share = best
-            if attempt:
-                self._lower(least, limits, self._most + _MORE[attempt % len(_MORE)])
-                self._keep_largest_shares()
+            if worst <= least * (1 + SLOWDOWN_TOLERANCE) or limits.left_s <= 0:
+                break
+            goal = max(least * (1 + _LEAST_ABOVE), least + _PARTS[attempt // 2 % len(_PARTS)] * (worst - least))
+            concentrates = attempt % 2 == 0 and limits.left_s > _CONCENTRATE_S * len(self._most)
+            if not concentrates or not self._concentrate(goal, replace(limits, seed=limits.seed + attempt)):
+                self._flow, self._path, self._share = best
+                if attempt:
+                    self._lower(least, limits, self._most + _MORE[attempt // 2 % len(_MORE)])
+            self._keep(~self._surplus)
             self._lower(least, limits, self._most)
             if self._worst < worst:
                 worst, best = self._worst, (self._flow, self._path, self._share)
-            if worst <= least * (1 + SLOWDOWN_TOLERANCE) or limits.left_s <= 0:
-                break
         self._flow, self._path, self._share = best
         return worst < begin * (1 - SLOWDOWN_TOLERANCE)
+
+    def _concentrate(self, goal: float, limits: PlanLimits) -> bool:
+        """Replace the columns by those of a fluid optimum; return False when there is none.
+
+        The module describes the closing of flows. A closed flow keeps the paths with its largest shares, and is offered
+        no others."""
+        self._fluid = self._fluid or FluidModel(Commodities(self._problem))
+        of = self._fluid.of
+        amounts = self._fluid.concentrated(Goal(goal * of.capacity, of.capacity), limits)
+        if amounts is None:
+            return False
+        columns = self._columns({**self._start, **divided(of, amounts, _SMALL)})
+        if (columns[1] < 0).any():
+            return False
+        self._flow, self._path, self._share = columns
+        closed, prices = np.zeros(len(self._most), bool), None
+        for number in range(_CLOSINGS):
+            movable = self._movable(self._all_loads, _NEAR_GOAL * goal)
+            if prices is not None:
+                used = np.bincount(self._flow, minlength=len(self._most))
+                self._offer(prices, movable, np.where(closed, 0, used + _OFFERED))
+            cost = _SURPLUS_COST / (1 + self._share / SPARE_SHARE)
+            begin_s = limits.left_s
+            prices = self._solve(movable, goal, limits, np.where(self._surplus, cost, 0.0))
+            self._keep(self._share > SMALLEST_SHARE)
+            surplus = self._surplus
+            if prices is None or (not surplus.any() and (number or self._worst <= goal * (1 + SLOWDOWN_TOLERANCE))):
+                break
+            share = np.bincount(self._flow, np.where(surplus, self._share, 0.0), len(self._most))
+            least_first = np.argsort(share)[np.count_nonzero(share == 0) :]
+            hurry = limits.left_s < _LAST_PROGRAMMES * (begin_s - limits.left_s)
+            closed[least_first if hurry else least_first[: max(_CLOSED, len(least_first) // 2)]] = True
+            self._keep(~closed[self._flow] | ~surplus)
+        return True
+
+    @property
+    def _surplus(self) -> Bools:
+        """Whether each column is on a surplus path: not among the paths with its flow's largest shares."""
+        surplus: Bools = ranks(self._flow, self._share) >= self._most[self._flow]
+        return surplus
 
     @property
     def _all_loads(self) -> Floats:
@@ -168,14 +236,6 @@ class _Sharing:
             prices, loads = solved, self._all_loads
             without = without + 1 if loads.max() > worst * (1 - SLOWDOWN_TOLERANCE) else 0
             worst = float(loads.max())
-
-    def _keep_largest_shares(self) -> None:
-        order = np.lexsort((-self._share, self._flow))
-        first = np.flatnonzero(np.diff(self._flow[order], prepend=-1))
-        rank = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
-        kept = np.zeros(len(order), bool)
-        kept[order] = rank < self._most[self._flow[order]]
-        self._keep(kept)
 
     def _keep(self, columns: Bools) -> None:
         """Keep these columns only; the shares of each flow then add up to 1 again."""
@@ -216,8 +276,10 @@ class _Sharing:
             self._share = np.append(self._share, np.zeros(len(flows)))
             prices[flows, best] = np.inf
 
-    def _solve(self, movable: Ints, least: float, limits: PlanLimits) -> Floats | None:
-        """Set the shares that minimise the worst slowdown; return the prices of all paths, None when time runs out."""
+    def _solve(self, movable: Ints, least: float, limits: PlanLimits, costs: Floats | None = None) -> Floats | None:
+        """Set the shares that minimise the worst slowdown; return the prices of all paths, None when time runs out.
+
+        ``least``: slowdown below which there is no gain. ``costs``: cost of a share of 1 of each column, if any."""
         changing = np.isin(self._flow, movable)
         columns, fixed = np.flatnonzero(changing), np.flatnonzero(~changing)
         base = self._sums(fixed, self._share[fixed])
@@ -225,8 +287,9 @@ class _Sharing:
         full = np.zeros(len(self._capacity), bool)
         full[links] = True
         programme = Programme()
-        worst = programme.variables(np.ones(1), np.full(1, np.inf))
-        share = programme.variables(np.zeros(len(columns)), np.full(len(columns), np.inf))
+        excess = programme.variables(np.full(1, _EXCESS_COST), np.full(1, np.inf))
+        cost = np.zeros(len(columns)) if costs is None else costs[columns]
+        share = programme.variables(cost, np.full(len(columns), np.inf))
         flows, place = np.unique(self._flow[columns], return_inverse=True)
         whole = programme.constraints(np.ones(len(flows)), np.ones(len(flows)))
         programme.add(whole + place, share + np.arange(len(columns)), np.ones(len(columns)))
@@ -238,9 +301,9 @@ class _Sharing:
         # ---- a constraint per link; each job with several phases loads it with a variable beyond its fixed peak
         count = len(self._capacity)
         at = np.full(count, -1)
-        load = programme.constraints(np.full(len(links), -np.inf), -self._loads(base)[links])
+        load = programme.constraints(np.full(len(links), -np.inf), least - self._loads(base)[links])
         at[links] = load + np.arange(len(links))
-        programme.add(at[links], np.full(len(links), worst), np.full(len(links), -1.0))
+        programme.add(at[links], np.full(len(links), excess), np.full(len(links), -1.0))
         single, several = np.flatnonzero(row == 0), np.flatnonzero(row > 0)
         rate = bps / self._capacity[link]
         programme.add(at[link[single]], share + column[single], rate[single])
