@@ -192,14 +192,14 @@ class _Stages:
         useful = tabu.useful_steps(self._problem, limits)
         for number in range(_DETERMINISTIC_ROUNDS if limits.deterministic else _MOST_ROUNDS):
             before = self._best.vector
-            of_round = replace(limits, seed=limits.seed + (1 << number))
+            of_round = replace(limits, seed=limits.seed + (2 << number))
             for pieces in _PIECES:
                 if self._reached or not limits.allows("pieces", 0.0):
                     return
                 self._by_pieces(pieces, of_round, _FIRST_STEPS << number)
             if self._reached or not limits.allows("shares", 0.0):
                 return
-            routes = shared(self._problem, self._best.routes, self.proven[0], of_round, 1 << number)
+            routes = shared(self._problem, self._best.routes, self.proven[0], of_round, 2 << number)
             self.found += [draft(self._problem, "lp", routes)] if routes else []
             unchanged = first_difference(self._best.vector, before) is None
             if unchanged and _FIRST_STEPS << number >= useful and limits.allows("the rest of shares", 0.0):

@@ -7,7 +7,7 @@ the smallest worst slowdown, and leaves most flows whole, because its solution i
 dropped, which makes room for other paths. No round makes the worst slowdown larger, because the shares of one round are
 a solution of the next programme too.
 
-This search ends near its start. So every second attempt begins with a fluid optimum on few paths per flow
+This search ends near its start. So every third attempt begins with a fluid optimum on few paths per flow
 (``FluidModel.concentrated``), in which only some flows have *surplus* paths: more paths than subflows. Programme by
 programme, more of these flows are closed, and the other flows make up for it: surplus paths cost, so few flows use any.
 
@@ -34,7 +34,7 @@ _ROUNDS = 60
 _OFFERED = 2
 """Largest number of further paths that a flow is offered in one round."""
 _MORE = (2, 1)
-"""Additional subflows of each flow at the start of every other attempt, in turn."""
+"""Additional subflows of each flow at the start of the other attempts, in turn."""
 _LEAST_ABOVE, _PARTS = 0.005, (0.0, 0.5, 0.25)
 """Distance of a goal from the lower bound of the worst slowdown: at least ``_LEAST_ABOVE`` of the bound.
 
@@ -150,19 +150,19 @@ class _Sharing:
     def run(self, least: float, limits: PlanLimits, attempts: int) -> bool:
         """Lower the worst slowdown until it is ``least`` or the time is over; return whether it got smaller.
 
-        Attempts begin in turn with a fluid optimum on few paths per flow, and with the best shares. In the latter case
+        Attempts begin with a fluid optimum on few paths per flow, or with the best shares. In the latter case
         flows first have more subflows than they may have."""
         begin = worst = self._worst
         best = self._flow, self._path, self._share
         for attempt in range(attempts):
             if worst <= least * (1 + SLOWDOWN_TOLERANCE) or limits.left_s <= 0:
                 break
-            goal = max(least * (1 + _LEAST_ABOVE), least + _PARTS[attempt // 2 % len(_PARTS)] * (worst - least))
-            concentrates = attempt % 2 == 0 and limits.left_s > _CONCENTRATE_S * len(self._most)
+            goal = max(least * (1 + _LEAST_ABOVE), least + _PARTS[attempt // 3 % len(_PARTS)] * (worst - least))
+            concentrates = attempt % 3 == 0 and limits.left_s > _CONCENTRATE_S * len(self._most)
             if not concentrates or not self._concentrate(goal, replace(limits, seed=limits.seed + attempt)):
                 self._flow, self._path, self._share = best
                 if attempt:
-                    self._lower(least, limits, self._most + _MORE[attempt // 2 % len(_MORE)])
+                    self._lower(least, limits, self._most + _MORE[attempt % len(_MORE)])
             self._keep(~self._surplus)
             self._lower(least, limits, self._most)
             if self._worst < worst:
