@@ -314,8 +314,9 @@ def _candidate_with_few_paths(
 def _over_phases(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
     """Return candidates of all stages, and for jobs with several phases one with smaller slowdowns.
 
-    The stages look for small peak slowdowns. A search from the best candidate then looks for smaller slowdowns. Neither
-    runs when all slowdowns of the running routes are known to be the smallest possible: moves would gain nothing."""
+    The stages look for small peak slowdowns. A search from the best candidate then looks for smaller slowdowns. Flows
+    that may be split are also planned whole, because peaks do not tell which is better. Nothing runs when all slowdowns
+    of the running routes are known to be the smallest possible: moves would gain nothing."""
     if problem.phase_share is None:
         return _drafts(problem, limits, bounds)
     least = over_phases(problem, bounds).vector
@@ -326,6 +327,11 @@ def _over_phases(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts
     best = best_first(found.drafts)[0]
     if _reaches(best.job_slowdown, least):
         return found
+    if any(flow.max_subflows > 1 for flow in problem.flows):
+        whole = split_search.with_subflows(problem, 1)
+        together = _over_phases(whole, limits.part(_WHOLE_SHARE), peak_bounds(whole)).drafts
+        found = found._replace(drafts=[*found.drafts, *together])
+        best = best_first(found.drafts)[0]
     try:
         better = iterations.shortened(problem, bounds, best, limits)
     except Exception:
@@ -337,7 +343,7 @@ def _over_phases(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts
 def _untangled(problem: Problem, limits: PlanLimits, bounds: Bounds, found: Drafts) -> Drafts:
     """Add a candidate with smaller own slowdowns, and no more moves than the best candidate, when one is found."""
     best = best_first(found.drafts)[0]
-    if best.solver == "running":
+    if best.solver == "no-search":
         return found
     try:
         better = own.untangled(problem, bounds, best, replace(limits, max_moves=best.moves) if problem.runs else limits)

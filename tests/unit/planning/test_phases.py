@@ -15,7 +15,7 @@ from controller.planning import planner
 from controller.planning.analysis.messages import FabricNames
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.certificate import certificate, with_own_bound
-from controller.planning.efficiency import all_slowdowns, ecmp_slowdown, hashed_job_slowdowns, is_less
+from controller.planning.efficiency import all_slowdowns, ecmp_slowdown, hashed_job_slowdowns, is_less, sorted_slowdowns
 from controller.planning.plan import decide
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, Problem, Routes, whole
@@ -173,6 +173,13 @@ def iterations_by_hand(problem: Problem, routes: Routes) -> list[float]:
             total += share / sum(mine.values()) * max(1.0, *seen)
         found.append(total)
     return sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize("seed", [12, 40, 41])
+def test_flows_that_may_be_split_are_no_slower_than_whole_ones(seed: int) -> None:
+    problem = a_problem(seed)
+    split = problem.with_flows([replace(of, max_subflows=2) for of in problem.flows])
+    assert not is_less(*(sorted_slowdowns(planned(of).job_slowdown) for of in (problem, split)))
 
 
 @pytest.mark.parametrize("seed", range(24))
