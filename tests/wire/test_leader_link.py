@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,10 @@ from mininet_topos.controller_process import reserve_port
 from tests.support.captured_logs import captured_logs
 from tests.support.known_members import KnownMembers
 from tests.support.waiting import until
+from tests.support.wire import held_pauses
 from tests.support.wire.control_stand_in import running_api
 from tests.support.wire.fake_switch import EQUAL, MASTER, NOCHANGE, SLAVE, FakeSwitch
+from tests.support.wire.held_pauses import PAUSE_S
 from tests.support.wire.secured import Secured
 
 A, B = Dpid(1), Dpid(2)
@@ -48,6 +51,8 @@ NO_GENERATION = (1 << 64) - 1
 EXPERIMENTER, ONF, ROLE_STATUS = 4, 0x4F4E_4600, 1911
 GRACE_S = 600.0
 SILENT_S = 30.0
+NEVER = 1000
+"""Number of unanswered echo requests that no test lasts for, because the switches of these tests answer none."""
 PLAIN = Certificates("members", None)
 
 
@@ -79,7 +84,8 @@ class Follower:
         self.holding = Assigned()
         self.failed: list[BaseException] = []
         self.members: KnownMembers
-        config = Config(openflow=OpenFlowConfig(port=self.port))
+        openflow = OpenFlowConfig(port=self.port, echo_misses=NEVER, barrier_timeout_s=GRACE_S)
+        config = Config(openflow=openflow)
         self.process = SouthboundProcess(config, self.holding, int, self.failed.append)
         until(self._listens)
 
@@ -96,7 +102,10 @@ class Leader:
     def __init__(self, address: str, certificates: Certificates = PLAIN, *names: str) -> None:
         self.heard: list[Any] = []
         self.links: list[Recorded] = []
+        self.reports: set[tuple[str, SwitchesInReach]] = set()
+        """All reports of switches in reach, each with its member, because a report may be replaced within seconds."""
         self.router = Router(self._put, GRACE_S, 10.0)
+        self.router.changed = lambda: self.reports.update(self.router.in_reach.items())
         self.port = MemberPort(
             address, certificates, frozenset(names or ("controller",)), lambda: True, self._new_link, SILENT_S
         )
@@ -236,28 +245,30 @@ def test_a_switch_that_its_holder_does_not_hear_is_out_of_its_reach_until_it_is_
     leader: Leader, stack: ExitStack
 ) -> None:
     (b,) = started(stack, leader, "b")
-    at_b = held(stack, leader, b, Switch(A))
     other = Switch(B)
     other.generation = 4
     of_another = stack.enter_context(closing(other.connect(b.port)))
     other.becomes(of_another, SLAVE)
-    until(lambda: leader.router.in_reach == {"b/b": SwitchesInReach(frozenset({A, B}))}, "the switches in reach")
+    at_b = held(stack, leader, b, Switch(A))  # last: its silence counts as soon as it is connected
+    until(lambda: ("b/b", SwitchesInReach(frozenset({A, B}))) in leader.reports, "the switches in reach")
     silent = SwitchesInReach(frozenset(), frozenset({A, B}))
     until(lambda: leader.router.in_reach == {"b/b": silent}, "the switches out of reach, also that of another holder")
     assert leader.kinds(SwitchLeft) == [], "connection and role stay"
     leader.links[0].begin()
     until(lambda: len(leader.kinds(SwitchConnected)) == 2, "the switch announced again")
     assert leader.router.in_reach == {"b/b": silent}
+    leader.reports.clear()
     at_b.send(Type.BARRIER_REPLY, b"", 1)
     again = SwitchesInReach(frozenset({A}), frozenset({B}))
-    until(lambda: leader.router.in_reach == {"b/b": again}, "the switch in reach again")
+    until(lambda: ("b/b", again) in leader.reports, "the switch in reach again")
 
 
 def test_a_switch_is_controlled_through_a_follower_and_handed_over(leader: Leader, stack: ExitStack) -> None:
     b, c = started(stack, leader, "b", "c")
     switch = Switch(A)
     at_b, at_c = (stack.enter_context(closing(switch.connect(follower.port))) for follower in (b, c))
-    until(lambda: leader.router.in_reach == dict.fromkeys(("b/b", "c/c"), SwitchesInReach(frozenset({A}))))
+    in_reach = SwitchesInReach(frozenset({A}))
+    until(lambda: {("b/b", in_reach), ("c/c", in_reach)} <= leader.reports, "the switch in reach of both")
     assert leader.heard == [], "nobody holds the switch"
     b.holding.set(A, 5)
     switch.becomes(at_b, MASTER)
@@ -335,14 +346,16 @@ def test_late_packets_of_an_earlier_link_do_not_take_switches_from_the_present_o
 
 
 def test_a_switch_that_was_handed_over_during_the_pause_of_a_stage_gets_no_additions(
-    leader: Leader, stack: ExitStack
+    monkeypatch: pytest.MonkeyPatch, leader: Leader, stack: ExitStack, tmp_path: Path
 ) -> None:
+    (held_pause := tmp_path / "held").touch()
+    monkeypatch.setattr(southbound_process, "run", partial(held_pauses.run, held_pause))
     b, c = started(stack, leader, "b", "c")
     switch = Switch(A)
     at_c = stack.enter_context(closing(switch.connect(c.port)))
     at_b = held(stack, leader, b, switch)
     mods = (RuleMod("delete", MeterRule(1, 10, 10)), RuleMod("add", MeterRule(2, 10, 10)))
-    leader.router.send([InstallStage(3, Stage("circuits", {A: mods}), pause_s=1.0)])
+    leader.router.send([InstallStage(3, Stage("circuits", {A: mods}), PAUSE_S)])
     at_b.expect(Type.METER_MOD)
     b.holding.set(A, None)
     c.holding.set(A, 6)
@@ -352,8 +365,9 @@ def test_a_switch_that_was_handed_over_during_the_pause_of_a_stage_gets_no_addit
     switch.becomes(at_b, MASTER)
     leader.hears(StageDone(3, {A: SwitchResult(timed_out=True)}))
     until(lambda: leader.kinds(SwitchMoved) == [SwitchMoved, SwitchMoved])
-    leader.router.send([InstallStage(4, Stage("later", {A: (RuleMod("add", MeterRule(3, 10, 10)),)}), pause_s=1.0)])
-    added = at_b.expect(Type.METER_MOD)  # after the end of the earlier pause, which began before
+    held_pause.unlink()
+    leader.router.send([InstallStage(4, Stage("later", {A: (RuleMod("add", MeterRule(3, 10, 10)),)}), PAUSE_S)])
+    added = at_b.expect(Type.METER_MOD)  # after the end of the earlier pause
     assert struct.unpack_from("!HHI", added.body)[2] == 3, "no change of the earlier stage"
 
 
