@@ -94,8 +94,7 @@ def claim(record: LabRecord) -> TextIO:
 
     Returns the locked file, for ``release``. Raises ``LabError`` when a running lab has the prefix or when a name is
     taken."""
-    RECORDS.mkdir(mode=0o755, exist_ok=True)
-    with _registry():
+    with registry():
         for path in sorted(RECORDS.glob("*.json")):
             _remove_if_dead(path)
         path = RECORDS / f"{record.mark}.json"
@@ -113,7 +112,7 @@ def claim(record: LabRecord) -> TextIO:
 def release(record: LabRecord, file: TextIO) -> None:
     """Remove everything that ``record`` names, then the record."""
     remove(record)
-    with _registry():
+    with registry():
         Path(file.name).unlink()
         file.close()
 
@@ -218,8 +217,13 @@ def _read(path: Path) -> LabRecord:
 
 
 @contextmanager
-def _registry() -> Iterator[None]:
-    """Keep other processes from reading or changing the set of records."""
-    with (RECORDS / "lock").open("w") as lock:
+def registry() -> Iterator[None]:
+    """Keep other processes from reading or changing the set of records. Raises ``LabError`` without root."""
+    try:
+        RECORDS.mkdir(mode=0o755, exist_ok=True)
+        lock = (RECORDS / "lock").open("w")
+    except OSError as error:
+        raise LabError(f"{RECORDS}: {error.strerror}; labs need root") from None
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -7,15 +7,17 @@ delay packets where it would lose them. ``all_drops`` counts the packets that ar
 ``htb`` and ``u32``, which all tested kernels have.
 """
 
+import fcntl
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from mininet_topos.fabric_topo import BURST_FRAMES, FRAME_BYTES, QUEUE_S, queue_bytes, shaping
+from mininet_topos.lab import record
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run
 from offline.scenarios.topologies import Cable
@@ -26,6 +28,8 @@ PROBE_SHARE = 0.2
 BUFFER_BYTES = 16 << 20
 BUFFER_SETTINGS = tuple(Path(f"/proc/sys/net/core/{name}_default") for name in ("rmem", "wmem"))
 """Default buffer sizes of sockets that do not set their own (socket(7)). TCP has other settings (tcp(7))."""
+USERS = "socket-buffers"
+"""Name of a file of the lab records. Every process that needs large buffers has it locked; it has the former sizes."""
 
 
 class Drops(NamedTuple):
@@ -128,7 +132,7 @@ def _qdiscs(namespace: list[str]) -> list[dict[str, Any]]:
 
 @contextmanager
 def large_socket_buffers() -> Iterator[None]:
-    """Raise the system's default socket buffers, if they are smaller, and restore them at the end.
+    """Raise the system's default socket buffers, if they are smaller. The last process that needs them restores them.
 
     Enter this before Open vSwitch sends its first packet, because a socket keeps its initial size.
 
@@ -137,17 +141,35 @@ def large_socket_buffers() -> Iterator[None]:
     holds the packets of a few full queues for all ports together. No counter of a link or switch includes packets that
     these sockets drop; such drops were seen as losses of all pairs at once, 1 to 9 ms long.
     Raises ``LabError`` without root, and in a network namespace other than the first."""
-    with ExitStack() as undo:
-        for path in BUFFER_SETTINGS:
-            if int(before := path.read_text()) < BUFFER_BYTES:
-                _enlarge(path)
-                undo.callback(path.write_text, before)
+    with ExitStack() as stack:
+        with record.registry():
+            users = stack.enter_context((record.RECORDS / USERS).open("a+"))
+            fcntl.flock(users, fcntl.LOCK_SH)
+            stack.callback(_restore_if_last, users)
+            _enlarge(users)
         yield
 
 
-def _enlarge(path: Path) -> None:
-    try:
-        path.write_text(f"{BUFFER_BYTES}\n")
-    except OSError as error:
-        setting = f"net.core.{path.name}={BUFFER_BYTES}"
-        raise LabError(f"{path}: {error.strerror}; run 'sysctl -w {setting}' in the first network namespace") from None
+def _enlarge(users: TextIO) -> None:
+    sizes: dict[str, int] = {}
+    for path in BUFFER_SETTINGS:
+        if (size := int(path.read_text())) >= BUFFER_BYTES:
+            continue
+        try:
+            path.write_text(f"{BUFFER_BYTES}\n")
+        except OSError as error:
+            how = f"run 'sysctl -w net.core.{path.name}={BUFFER_BYTES}' in the first network namespace"
+            raise LabError(f"{path}: {error.strerror}; {how}") from None
+        sizes[str(path)] = size
+        users.truncate(0)
+        json.dump(sizes, users)
+        users.flush()
+
+
+def _restore_if_last(users: TextIO) -> None:
+    with record.registry(), suppress(BlockingIOError):
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        users.seek(0)
+        for path, size in json.loads(users.read() or "{}").items():
+            Path(path).write_text(f"{size}\n")
+        users.truncate(0)
