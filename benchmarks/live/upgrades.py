@@ -51,6 +51,8 @@ POLL_S = 0.1
 MOST_SHOWN = 20
 LEASE_S = 60.0
 """Lease of the jobs in seconds. It must last while the member that a job calls is restarted."""
+MEMBER_LEASE_S = 3
+"""Lease of a member in seconds. A member that etcd or the machine delays for longer loses its switches."""
 CHANGES = {"flow_mods": f"OFPT_FLOW_MOD(?!.*:0x{COOKIE_MAGIC:x}ff)", "group_mods": "OFPT_GROUP_MOD"}
 """Patterns of the messages that change rules or groups.
 
@@ -182,13 +184,14 @@ def upgrade_of(
     jobs: int,
     close_s: float = CLOSE_S,
     quiet_s: float = QUIET_S,
+    member_lease_s: int = MEMBER_LEASE_S,
 ) -> Iterator[Upgrade]:
     """Run the members on one etcd, jobs that train on their pins, and probes."""
     with ExitStack() as stack:
         etcd = stack.enter_context(running_etcd(folder / "etcd"))
         apis = [f"127.0.0.1:{reserve_port()}" for _ in range(members)]
         found = [
-            _member(folder / name, etcd.endpoint, api, topo.fabric.hosts[0].bps)
+            _member(folder / name, etcd.endpoint, api, topo.fabric.hosts[0].bps, member_lease_s)
             for name, api in zip(NAMES, apis, strict=False)
         ]
         for member, api in zip(found, apis, strict=True):
@@ -221,11 +224,11 @@ def upgrade_of(
         yield here
 
 
-def _member(folder: Path, endpoint: str, api: str, rate_bps: float) -> ControllerProcess:
+def _member(folder: Path, endpoint: str, api: str, rate_bps: float, lease_s: int) -> ControllerProcess:
     """Return a member. This process calls it at the TCP address ``api``; hosts reach only its Unix socket."""
     settings: Settings = {
         "api": {"listen": [f"unix:{folder / 'api.sock'}", api]},
-        "etcd": {"lease_s": 3},
+        "etcd": {"lease_s": lease_s},
         "discovery": {"edge_after_s": 1.0},
         "fabric": {"link_bps": rate_bps, "host_link_bps": rate_bps},
         "planning": {"max_moves": 0},  # the benchmark counts changed rules, so no plan may move a flow
