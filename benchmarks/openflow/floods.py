@@ -434,6 +434,9 @@ def main(
     seconds: Annotated[float, typer.Option(help="Seconds that each flood lasts.")] = 20.0,
 ) -> None:
     """Flood the OpenFlow port while jobs and another switch must be served."""
+    unknown = sorted(set(kind or ()) - KINDS.keys())
+    if unknown:
+        raise typer.BadParameter(f"there is no kind {unknown[0]!r}", param_hint="--kind")
     results = [measure(each, seconds) for each in kind or KINDS]
     data = [asdict(each) for each in results]
     missed = [f"{each.kind} misses: {', '.join(each.missed)}" for each in results if each.missed]
