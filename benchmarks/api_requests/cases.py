@@ -54,7 +54,7 @@ class Case:
 
     @property
     def ends_early(self) -> bool:
-        """Whether the client may end the call before the answer. Nobody then knows whether the call had an effect."""
+        """Whether the client may stop waiting before the answer; it then cannot know whether the call had an effect."""
         return self.cancel_after_s is not None or self.timeout_s < SECONDS_PER_CALL
 
 
