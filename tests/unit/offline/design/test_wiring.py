@@ -100,23 +100,23 @@ def test_a_job_is_refused_when_all_circuits_cannot_carry_what_is_forwarded(tmp_p
     assert answer.best.planned_s > answer.other.other_s
 
 
-def test_of_several_wirings_the_one_that_is_best_as_planned_is_taken() -> None:
-    """The job has whole flows between pipeline stages.
+def test_of_several_wirings_the_one_that_is_best_as_planned_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wiring with the longest expected time is planned first.
 
-    Whole flows on the first wiring are slower than one switch would be; on the chosen wiring they are not."""
-    (answer,) = answers([Offer("pipelined", 12, (Way("", pipelined(), ()),))], 2, Rates(1.0, 2 / 3.2), LIMITS)
-    first = ranked(traffic_of(pipelined()), 2, 1e9, 1)[0]
-    at_first = evaluated_on(first, Way("", pipelined(), ()), Rates(1.0, 2 / 3.2), LIMITS)
-    assert at_first.planned_s > at_first.other_s
-    assert answer.best.planned_s < at_first.planned_s
+    Its circuits carry whole flows between pipeline stages over more hops, so that no routes on it are as fast."""
+    way = Way("", pipelined(), ())
+    worst_first = ranked(traffic_of(way.spec), 3, 1e9, evaluation.MOST_PLANNED)[::-1]
+    monkeypatch.setattr(evaluation, "ranked", lambda *_: worst_first)
+    (answer,) = answers([Offer("pipelined", 8, (way,))], 3, Rates(1.0, 2 / 3.2), LIMITS)
+    assert evaluated_on(worst_first[0], way, Rates(1.0, 2 / 3.2), LIMITS).bound_s > answer.best.planned_s
     assert not answer.refused
 
 
 def pipelined() -> JobSpec:
-    """Return the spec of three replicas of GPT-2, each in four pipeline stages."""
+    """Return the spec of four replicas of GPT-2, each in two pipeline stages."""
     sizes = {"layers": 12, "hidden": 768, "heads": 12, "vocabulary": 50_257, "sequence": 1024, "global_batch": 12}
-    addresses = [f"10.0.0.{number}" for number in range(1, 13)]
-    found = traffic(Model.model_validate(sizes), Parallelism(tensor=1, pipeline=4, data=3), addresses)
+    addresses = [f"10.0.0.{number}" for number in range(1, 9)]
+    found = traffic(Model.model_validate(sizes), Parallelism(tensor=1, pipeline=2, data=4), addresses)
     names = ("groups", "collectives", "transfers")
     sent = {name: [each.model_dump() for each in getattr(found, name)] for name in names}
     return JobSpec.parse({"job_id": "pipelined", "endpoints": addresses, **sent})
