@@ -16,7 +16,6 @@ MODULES = {
     "plan-scale": "benchmarks.plan_scale",
     "judge": "benchmarks.judge.command",
     "judgement": "benchmarks.judgement.command",
-    "workloads": "benchmarks.judge.workloads",
     "mixes": "benchmarks.judge.mixed_jobs",
     "certificates": "benchmarks.judge.certificates",
     "fabric": "benchmarks.fabric.command",

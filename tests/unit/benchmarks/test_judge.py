@@ -1,6 +1,6 @@
 """The judge of plans: exact results against known answers and exhaustive search, and verdicts on wrong claims.
 
-There is one instance of each kind of fabric, and a small workload."""
+There is one instance of each kind of fabric."""
 
 import json
 import subprocess
@@ -15,16 +15,13 @@ from typing import Any
 import pytest
 from ortools.math_opt.python import mathopt
 
-from benchmarks.judge import adapter, programme, workloads
+from benchmarks.judge import adapter, programme
 from benchmarks.judge.adapter import answer, problem_of
 from benchmarks.judge.command import Records
 from benchmarks.judge.exact import Exact, Routing
 from benchmarks.judge.instances import KINDS, MOST_FLOWS, Cable, Host, Instance, Send, from_json, generate
 from benchmarks.judge.verdicts import Answer, Judge, Verdict
-from benchmarks.plan.workloads import Setting, random_flows
 from controller.planning.problem import PlanLimits
-from offline.scenarios.fabrics import leaf_spine
-from offline.scenarios.generator import jobs_of
 from tests.support.command_line import Command
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
@@ -283,49 +280,3 @@ def test_what_is_left_is_counted_when_time_is_over(tmp_path: Path) -> None:
     assert records.fill(["a", "b"], lambda name: {"name": name}, 0.0) == 2
     assert records.fill(["a", "b"], lambda name: {"name": name}, 60.0) == 0
     assert list(Records(tmp_path / "file.jsonl").known) == ["a", "b"]
-
-
-@pytest.fixture
-def setting() -> Setting:
-    fabric = leaf_spine(4, 4, 4, 100e9, 100e9)
-    jobs = jobs_of(random_flows(fabric, 16, 2, 1), fabric)
-    return Setting("whole-leaf", "tiny", fabric, jobs, ())
-
-
-FAILED = ("0 spines", "1 spines", "1 cables")
-
-
-@pytest.mark.parametrize(("failure", "variant"), [*zip(FAILED, workloads.VARIANTS, strict=True)])
-def test_workloads_are_compared_with_the_fluid_optimum(setting: Setting, failure: str, variant: str) -> None:
-    case = workloads.Case("tiny", failure, 1, variant)
-    record = workloads.judged(case, setting, LIMITS)
-    assert record["name"] == f"tiny, {failure}, seed 1, {variant}"
-    assert [plan["max_subflows"] for plan in record["plans"]] == list(workloads.MAX_SUBFLOWS)
-    for plan in record["plans"]:
-        assert not plan["faults"]
-        assert plan["slowdown"] >= plan["least"] * (1 - 1e-6)
-    found = workloads.summary([record], 0)
-    assert [(row["variant"], row["failed"], row["cases"]) for row in found["rows"]] == [(variant, failure, 1)]
-    assert not found["wrong"]
-
-
-def test_failures_take_what_they_say_and_are_the_same_again(setting: Setting) -> None:
-    def cables(failure: str, seed: int) -> int:
-        case = workloads.Case("tiny", failure, seed, workloads.PLAIN)
-        assert workloads.instance_for(case, setting) == workloads.instance_for(case, setting)
-        return len(workloads.instance_for(case, setting).cables)
-
-    assert [cables(failure, 3) for failure in ("0 spines", "1 spines", "5 cables")] == [16, 12, 11]
-    names = ["a", "b"]
-    cases = list(workloads.all_cases(names, 10, workloads.VARIANTS))
-    assert len(cases) == len({str(case) for case in cases}) == 2 * (1 + 60 + 70 + 70)
-
-
-def test_the_command_for_workloads(benchmark: Command, published: Path, tmp_path: Path) -> None:
-    out = tmp_path / "workloads.jsonl"
-    options = ("--workloads", published, "--only", "1 spines, seed 0, plain", "--out", out)
-    run = benchmark("workloads", *options)
-    found = json.loads((tmp_path / "workloads.summary.json").read_text())
-    assert (run.status, *(found[name] for name in ("judged", "left", "wrong", "worst"))) == (0, 1, 0, [], [])
-    assert "1 judged, 0 left" in run.out
-    assert benchmark("workloads", "--variants", "other").status == 2
