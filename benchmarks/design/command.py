@@ -1,23 +1,18 @@
-"""Benchmark ``design``: speed and quality of the offline designs, for three kinds of questions.
+"""Benchmark ``design``: speed and quality of the offline designs, for two kinds of questions.
 
 - LIBRA's public workloads: the best division of 500 GB/s per NPU among dimensions, compared with an equal division.
-- Random cases: our answer compared with that of an independent search, which must never be better.
 - With ``--workloads``, the fabric of the published evaluation (arXiv 2503.05324): the smallest number of spines with
   which the planner still reaches a goal for the slowdown when one spine has failed.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import track
 
-from benchmarks.design import command
-from benchmarks.design.cases import Outcome, compared
 from benchmarks.design.libra import GBPS, TOTAL, LibraCase, cases
 from benchmarks.measures import report
 from benchmarks.simulation import HOSTS_PER_LEAF, LEAVES, SPINES
@@ -92,17 +87,6 @@ def libra_row(case: LibraCase, objective: Objective) -> Row:
     }
 
 
-def random_summary(outcomes: Sequence[Outcome]) -> Row:
-    others = [outcome.others for outcome in outcomes]
-    return {
-        "cases": len(outcomes),
-        "largest_gap": max(outcome.gap for outcome in outcomes),
-        "best_other": min(others),
-        "median_other": median(others),
-        "others_below_1e-4": sum(other < 1e-4 for other in others),
-    }
-
-
 def _timed(solve: Callable[[], Any]) -> tuple[float, float, Any]:
     """Return the median wall time and the median CPU time of ``solve`` in milliseconds, and its last result."""
     taken = []
@@ -118,23 +102,15 @@ def main(
     libra: Annotated[
         Path, typer.Option(help="Folder inputs of LIBRA's repository.", exists=True, file_okay=False)
     ] = Path("tests/data/libra/inputs"),
-    random: Annotated[int, typer.Option(min=1, help="Number of random cases.")] = 1000,
     workloads: Annotated[
         Path | None,
         typer.Option(help="Folder of published workloads; the spines that they need are counted.", exists=True),
     ] = None,
 ) -> None:
-    """Design for LIBRA's workloads, compare random designs with another method's, and count spines."""
-    rows = [libra_row(case, objective) for objective in Objective for case in cases(libra)]
-    seeds = track(range(random), "designing", console=Console(stderr=True), transient=True)
-    found: Row = {
-        "libra": rows,
-        "random": random_summary([compared(seed) for seed in seeds]),
-        "published": [*command.rows(workloads)] if workloads else [],
+    """Design for LIBRA's workloads, and count the spines that published workloads need."""
+    found = {
+        "libra": [libra_row(case, objective) for objective in Objective for case in cases(libra)],
+        "published": [*rows(workloads)] if workloads else [],
     }
-    tables = {
-        "LIBRA's workloads, 500 GB/s": rows,
-        "random cases": [found["random"]],
-        f"spines, of which {FAILURES} may fail": found["published"],
-    }
-    report(found, RESULTS, tables)
+    titles = {"libra": "LIBRA's workloads, 500 GB/s", "published": f"spines, of which {FAILURES} may fail"}
+    report(found, RESULTS, {title: found[name] for name, title in titles.items()})

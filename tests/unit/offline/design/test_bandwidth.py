@@ -117,6 +117,37 @@ def test_time_x_cost_keeps_relations() -> None:
     assert tradeoff.gap < 1e-6
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_no_random_bandwidths_are_better_than_the_answers(seed: int) -> None:
+    """Amounts of data span four powers of ten; every second question has limits and a relation in some dimension."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 5))
+    sent = 10 ** rng.uniform(-2, 2, (int(rng.integers(1, 8)), n)) * (rng.random(n) < 0.7)
+    sent[0] = np.maximum(sent[0], 0.01)
+    floors = np.where(rng.random(len(sent)) < 0.3, 10 ** rng.uniform(-3, 1, len(sent)), 0.0)
+    terms = [
+        Term(float(rng.uniform(0.1, 3)), tuple(each.tolist()), float(s)) for each, s in zip(sent, floors, strict=True)
+    ]
+    cost = tuple((10 ** rng.uniform(0, 2, n)).tolist())
+    inside, points = 100 * rng.dirichlet(np.ones(n)), 100 * rng.dirichlet(np.ones(n), 20_000)
+    limits: dict[str, Any] = {"cost": cost, "total": 100.0}
+    if seed % 2:
+        limits |= {"least": (0.5 * inside[0], *(0.0,) * (n - 1)), "most": (*(math.inf,) * (n - 1), 1.5 * inside[-1])}
+        limits |= {"relations": (Relation((1.0, -inside[0] / inside[1], *(0.0,) * (n - 2)), least=0.0),)}
+        points = points[(points[:, 0] >= 0.5 * inside[0]) & (points[:, -1] <= 1.5 * inside[-1])]
+        points = points[points[:, 0] >= points[:, 1] * inside[0] / inside[1]]
+    asked = question(*terms, **limits)
+    times = np.maximum(floors, (sent / points[:, None, :]).max(axis=2)) @ [term.weight for term in terms]
+    design, tradeoff = fastest(asked), best_product(asked)
+    assert max(design.gap, tradeoff.gap) < 1e-6
+    assert design.time_s <= times.min() * (1 + 1e-6)
+    assert tradeoff.product <= (times * (points @ cost)).min() * (1 + 1e-6)
+    assert (design.time_s, tradeoff.product) == (
+        pytest.approx(asked.time_s(design.gbps)),
+        pytest.approx(asked.time_s(tradeoff.design.gbps) * asked.limits.cost_of(tradeoff.design.gbps)),
+    )
+
+
 # ---- time x cost
 
 
