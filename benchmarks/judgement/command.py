@@ -1,8 +1,8 @@
 """Benchmark ``judgement``: false alarms about right announcements, and the time until wrong ones are found.
 
 The controller's own check of announced traffic against counters runs in virtual time (``watch``). The counters are
-those of nine kinds of jobs with iterations of 0.1 to 30 s, generated (``windows``) or recorded. The result is a table
-by kind of job and by kind of error, and ``out/bench/judgement.json``.
+those of nine kinds of jobs with iterations of 0.1 to 30 s, which ``windows`` generates. The result is a table by kind
+of job and by kind of error, and ``out/bench/judgement.json``.
 
 The targets are at most one false alarm per 1,000 hours of a kind, and nine of ten wrong announcements found within
 ``MOST_S`` or ``MOST_ITERATIONS``. The exit status is 1 when a target is missed.
@@ -283,19 +283,10 @@ def missed(alarms: Sequence[Right], found: Sequence[Wrong]) -> list[str]:
 def main(
     hours: Annotated[float, typer.Option(min=1, help="Virtual hours of right announcements, over all kinds.")] = 3000,
     seed: Annotated[int, typer.Option(help="Index of the first generated job.")] = 0,
-    recorded: Annotated[list[Path] | None, typer.Option(help="File of recorded polls of a right announcement.")] = None,
 ) -> None:
-    """Judge right and wrong announcements by generated counters, or right ones by recorded ones."""
-    if recorded:
-        polls = [Polls.read(file) for file in recorded]
-        alarms = [
-            Right(str(file), one.hours, 1, len(watch(one).contradicted_at))
-            for file, one in zip(recorded, polls, strict=True)
-        ]
-        found: list[Wrong] = []
-    else:
-        alarms = list(right(hours / len(kinds()), seed))
-        found = list(wrong(max(1, round(hours / HOURS_PER_WRONG)), seed))
+    """Judge right and wrong announcements by generated counters."""
+    alarms = list(right(hours / len(kinds()), seed))
+    found = list(wrong(max(1, round(hours / HOURS_PER_WRONG)), seed))
     data = {"right": [asdict(one) for one in alarms], "wrong": [asdict(one) for one in found]}
     rows = [{**one, "per 1,000 h": of.per_1000_h} for one, of in zip(data["right"], alarms, strict=True)]
     report(data, RESULTS, {"right announcements": rows, "wrong announcements": summary(found)})

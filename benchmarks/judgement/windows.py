@@ -1,4 +1,4 @@
-"""Counters of training jobs as polls deliver them, generated or read from a file, for nine kinds of jobs.
+"""Counters of training jobs as polls deliver them, generated for nine kinds of jobs.
 
 A ``Kind`` has the announcement of a job of eight ranks on eight hosts, and the bytes that its library really sent when
 it was measured (``tests/data/wire_matrices.json``). ``Polls`` are as irregular as real ones. Everything is computed;
@@ -197,27 +197,6 @@ class Polls:
     bytes: Floats
     packets: Floats
     reports: Sequence[Report]
-
-    @property
-    def hours(self) -> float:
-        return float(self.now[-1] - self.now[0]) / 3600
-
-    @classmethod
-    def read(cls, file: Path) -> Polls:
-        """Return the polls in a file that the scenario ``kinds`` has written (``kinds.Recorder``)."""
-        data = json.loads(file.read_text())
-        counters = np.array([one["counters"] for one in data["polls"]], np.float64)
-        return cls(
-            JobSpec.parse(data["spec"]),
-            data["interval_s"],
-            np.array([one["now"] for one in data["polls"]]),
-            tuple((src, dst) for src, dst, _ in data["pairs"]),
-            np.array([switch for *_, switch in data["pairs"]], np.int64),
-            counters[:, :, 0],
-            counters[:, :, 1],
-            counters[:, :, 2],
-            [Report(at, *map(tuple, iterations)) for at, *iterations in data["reports"]],
-        )
 
 
 class _Iterations(NamedTuple):

@@ -100,13 +100,11 @@ def rows_of(of: Run, scenario: Scenario, out: Path) -> Iterator[Row]:
 
 
 def keep(on: Stage, folder: Path) -> None:
-    """Save the records of a planned run: the ``Look``s, the controller's log and any polls of counters."""
+    """Save the records of a planned run: the ``Look``s and the controller's log."""
     if folder.exists():
         shutil.rmtree(folder)
     on.keep(folder / "looks.jsonl")
     shutil.copy(on.folder / "controller.log", folder)
-    if (on.folder / "polls").exists():
-        shutil.copytree(on.folder / "polls", folder / "polls")
 
 
 def target_line(target: Target) -> dict[str, Any]:

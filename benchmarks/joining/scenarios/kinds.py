@@ -4,24 +4,11 @@ Three jobs run at a time, each with one host per leaf: first three batches of th
 then four batches of rings, all announced wrongly in the same way. For right announcements the scenario counts alarms.
 For wrong ones it measures the time until the jobs run as fast as on the flat switch, and the time until ``explain``
 names the error of the first job.
-
-The counters of all jobs are recorded for replay: the leaves are polled with ovs-ofctl every ``EVERY_S``. The result is
-a JSON file per job:
-
-- ``spec``, ``interval_s``;
-- ``pairs`` of its hosts: [source, destination, number of the source's switch];
-- ``polls``: [{``now``, ``counters`` per pair [time of the switch's answer, bytes, packets]}];
-- ``reports``: [time, durations of the iterations that ended].
 """
 
-import json
 import re
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import permutations
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.joining.mixes import FACTORS, LEASE_S, Announced, Mode, spec_of
@@ -30,14 +17,10 @@ from benchmarks.joining.scenarios.elephants import layout
 from benchmarks.joining.scenarios.patterns import alarm_times
 from benchmarks.joining.scenarios.rows import Found, Row, Target, by_mode, with_flat_s, worst
 from benchmarks.joining.scenarios.stage import Look, Stage, moves
-from controller.tables.rules import Table
 from mininet_topos.joining.jobs import Library, LibraryJob
-from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import run
 from mininet_topos.trainer.training import announcement
 from offline.scenarios.topologies import Host
 from signalbox.jobs.spec import Algorithm, JobSpec
-from signalbox.mapping import job_spec
 
 SECONDS = 300.0
 WRONG_S = 40.0
@@ -110,20 +93,10 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
         length = seconds if batch.announced is Announced.RIGHT else min(seconds, WRONG_S)
         began_s, seen = stage.now_s, len(stage.looks)
         jobs = [_begin(stage, batch, number, hosts) for number, hosts in enumerate(rings)]
-        recorder = Recorder(stage.lab) if stage.planned else None
-        if recorder:
-            stage.each_tick = recorder.poll
         with ExitStack() as stack:
             asked = stage.planned and batch.announced is not Announced.RIGHT
             answers = stack.enter_context(stage.explained(jobs[0].job_id)) if asked else []
             stage.wait(stage.now_s + (length if stage.planned else min(length, BASE_S)))
-        if recorder:
-            for job in jobs:
-                assert stage.client
-                spec = job_spec(stage.client.get_job(job.job_id).spec)
-                done = stage.jobs[job.job_id].program.iterations()
-                file = stage.folder / "polls" / f"{job.job_id}.json"
-                recorder.write(spec, [(i.end, i.duration_s) for i in done], file)
         looks = stage.looks[seen:]
         stage.end_all()
         named = (round(came_s - began_s, 1) for came_s, answer in answers if names(batch.announced, answer))
@@ -250,73 +223,3 @@ def judge(rows: Sequence[Row]) -> Found:
             Target("wrong announcement: seconds from its counters until explain names it", named, NAMED_S),
         ],
     )
-
-
-EVERY_S = 2.0
-PINNED = f"table={Table.PINNED.value}"
-FLOW = re.compile(r"\bn_packets=(\d+), n_bytes=(\d+),.*\bnw_src=([\d.]+),nw_dst=([\d.]+)\b")
-
-Pair = tuple[str, str]
-
-
-class Answer(NamedTuple):
-    """Counters of one switch, by pair. ``at``: seconds after the recording began."""
-
-    at: float
-    bytes: Counter[Pair]
-    packets: Counter[Pair]
-
-
-def counted(listed: str) -> tuple[Counter[Pair], Counter[Pair]]:
-    """Return the bytes and the packets of each pair, from the output of ``ovs-ofctl dump-flows``.
-
-    A pair may have several rules, whose counters are added."""
-    bytes_, packets = Counter[Pair](), Counter[Pair]()
-    for line in listed.splitlines():
-        if found := FLOW.search(line):
-            pair = found[3], found[4]
-            bytes_[pair] += int(found[2])
-            packets[pair] += int(found[1])
-    return bytes_, packets
-
-
-class Recorder:
-    """Recorder of the counters of all leaves of a lab."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._began = time.monotonic()
-        self._leaves = tuple(dict.fromkeys(host.leaf for host in lab.hosts))
-        self._leaf_of = {host.ip: self._leaves.index(host.leaf) for host in lab.hosts}
-        self._polls: list[tuple[float, list[Answer]]] = []
-
-    def poll(self) -> None:
-        """Poll all leaves if ``EVERY_S`` has passed since the last poll."""
-        if self._now() < EVERY_S * len(self._polls):
-            return
-        answers = []
-        for leaf in self._leaves:
-            listed = run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", self._lab.bridge(leaf), PINNED)
-            answers.append(Answer(self._now(), *counted(listed)))
-        self._polls.append((self._now(), answers))
-
-    def write(self, spec: JobSpec, iterations: Sequence[tuple[float, float]], file: Path) -> None:
-        """Write the file of one job. ``iterations``: end in monotonic seconds, and duration, of each iteration."""
-        pairs = list(permutations(dict.fromkeys(spec.endpoints), 2))
-        polls = []
-        for now, answers in self._polls:
-            of_pair = ((pair, answers[self._leaf_of[pair[0]]]) for pair in pairs)
-            counters = [[round(a.at, 4), a.bytes[pair], a.packets[pair]] for pair, a in of_pair]
-            polls.append({"now": round(now, 4), "counters": counters})
-        data = {
-            "spec": spec.model_dump(mode="json", exclude_defaults=True),
-            "interval_s": EVERY_S,
-            "pairs": [[*pair, self._leaf_of[pair[0]]] for pair in pairs],
-            "polls": polls,
-            "reports": [[round(end - self._began, 4), [round(took, 4)]] for end, took in iterations],
-        }
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(data) + "\n")
-
-    def _now(self) -> float:
-        return time.monotonic() - self._began

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -156,7 +156,6 @@ class Stage:
     began: float = field(default_factory=time.monotonic)
     jobs: dict[str, Live] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
-    each_tick: Callable[[], None] = lambda: None
 
     @property
     def now_s(self) -> float:
@@ -250,7 +249,7 @@ class Stage:
             pass
 
     def tick(self) -> None:
-        """Wait ``TICK_S``; then report new iterations, call ``each_tick``, and read the API if it is time.
+        """Wait ``TICK_S``; then report new iterations, and read the API if it is time.
 
         Raises ``LabError`` when a rank has failed."""
         time.sleep(TICK_S)
@@ -258,7 +257,6 @@ class Stage:
             if not live.ended:
                 live.ended = not live.program.running and live.asked_to_end
                 self._report(live)
-        self.each_tick()
         if self.client and self.planned and (not self.looks or self.now_s >= self.looks[-1].after_s + LOOK_S):
             self.looks.append(self._look(self.client))
 

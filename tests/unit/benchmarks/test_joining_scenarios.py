@@ -1,13 +1,11 @@
 """Schedules, rows, ratios, states and verdicts of the scenarios, from invented logs and observations."""
 
 import json
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import typer
@@ -17,15 +15,12 @@ from benchmarks.joining.scenarios import churn, command, elephants, kinds, patte
 from benchmarks.joining.scenarios.churn import Life, schedule, state_of
 from benchmarks.joining.scenarios.command import SCENARIOS, Scenario
 from benchmarks.joining.scenarios.elephants import Sends, slowdowns
-from benchmarks.joining.scenarios.kinds import counted
 from benchmarks.joining.scenarios.rows import Row, Run, Target, by_mode
 from benchmarks.joining.scenarios.stage import Look, Shown, moves
-from benchmarks.judgement.windows import Polls
 from mininet_topos.joining.rank import collectives_at
 from mininet_topos.lab.lab import Lab
 from mininet_topos.leaf_spine import LeafSpine
 from offline.scenarios.topologies import leaf_spine
-from signalbox.jobs.spec import JobSpec
 
 HOSTS = leaf_spine(4, 4, 4, 5e6, 5e6).hosts
 
@@ -259,7 +254,7 @@ def test_every_scenario_says_what_it_missed_when_nothing_was_planned() -> None:
     assert Target("a", 1.0, 1.0).met
 
 
-# ---- swap and polls
+# ---- swap
 
 
 def test_an_exchange_moves_nothing_when_every_pair_stays_on_its_path() -> None:
@@ -278,42 +273,3 @@ def test_a_swap_is_judged_by_iterations_after_it_and_by_what_is_sent_again() -> 
     assert (after.figure, after.met) == (1.3, False)
     assert moved.met
     assert (lost.figure, lost.met) == (55, False)
-
-
-def test_counters_of_a_pair_are_those_of_all_its_rules() -> None:
-    both = "nw_src=10.0.1.1,nw_dst=10.0.2.1"
-    listed = f"""
- cookie=0x1, duration=9.1s, table=1, n_packets=10, n_bytes=15140, priority=30,ip,{both} actions=group:7
- cookie=0x1, duration=9.1s, table=1, n_packets=1, n_bytes=66, priority=40,tcp,{both},tp_dst=7 actions=group:8
- cookie=0x2, duration=9.1s, table=1, n_packets=4, n_bytes=264, priority=0 actions=goto_table:2
-"""
-    bytes_, packets = counted(listed)
-    assert bytes_ == {("10.0.1.1", "10.0.2.1"): 15206}
-    assert packets == {("10.0.1.1", "10.0.2.1"): 11}
-
-
-def test_a_recording_has_the_counters_of_each_pair_from_the_switch_of_its_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = HOSTS[0], HOSTS[4]
-    asked: list[str] = []
-
-    def run(*argv: str) -> str:
-        asked.append(argv[4])
-        n = len(asked)
-        return f"n_packets={n}, n_bytes={100 * n}, priority=3,ip,nw_src={one.ip},nw_dst={other.ip} actions=group:7"
-
-    monkeypatch.setattr(kinds, "run", run)
-    recorder = kinds.Recorder(cast(Lab, SimpleNamespace(hosts=HOSTS[:8], bridge=lambda leaf: f"jn{leaf}")))
-    recorder.poll()
-    recorder.poll()  # the next poll is not due yet
-    assert asked == ["jnleaf1", "jnleaf2"]
-    spec = JobSpec.parse({"job_id": "a", "endpoints": [one.ip, other.ip]})
-    recorder.write(spec, [(time.monotonic(), 1.5)], tmp_path / "polls" / "a.json")
-    polls = Polls.read(tmp_path / "polls" / "a.json")
-    assert (polls.spec, polls.interval_s, polls.now.shape) == (spec, kinds.EVERY_S, (1,))
-    assert (polls.pairs, polls.switch.tolist()) == (((one.ip, other.ip), (other.ip, one.ip)), [0, 1])
-    assert polls.at.shape == (1, 2)
-    assert polls.at.max() <= polls.now[0]
-    assert (polls.bytes.tolist(), polls.packets.tolist()) == ([[100, 0]], [[1, 0]]), "the second counts another pair"
-    assert [report.durations_s for report in polls.reports] == [(1.5,)]

@@ -2,14 +2,11 @@
 
 ``python -m benchmarks judgement`` simulates thousands of hours."""
 
-from dataclasses import replace
-
 import pytest
 
 from benchmarks.judgement.command import Right, Wrong, missed, watch, ways
 from benchmarks.judgement.windows import generated, kinds
 from controller.demand.job_demand import DemandSource, Finding
-from signalbox.jobs.spec import JobSpec
 
 HOURS = 0.05
 FASTER = (("ring", 9033), ("halving-doubling", 240693))
@@ -66,13 +63,6 @@ def test_wrong_announcements_are_contradicted_and_told_apart(name: str) -> None:
         assert difference.backwards == (way == "reversed")
         if way in ("half", "double") and name != "all-to-all":
             assert difference.factor == pytest.approx(2.0 if way == "half" else 0.5, rel=0.1)
-
-
-def test_a_recording_has_a_job_of_any_name() -> None:
-    kind = kinds()["ring"]
-    polls = generated(kind, kind.spec(), 5, HOURS)
-    named = replace(polls, spec=JobSpec.parse({**polls.spec.model_dump(), "job_id": "recorded"}))
-    assert watch(named).last.source is DemandSource.CONFIRMED
 
 
 def test_targets_that_are_missed_are_said() -> None:
