@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from mininet_topos.joining.launch import ROOT
-from mininet_topos.joining.slurm import Slurm, installed_hooks, missing, plain_namespaces, slurm_cluster
 from mininet_topos.lab.record import LabError
 from signalbox.commands.get import topology_conf, tree
 from signalbox.jobs.spec import JobId
 from tests.support.lab.needs import needs
+from tests.support.lab.slurm import Slurm, installed_hooks, missing, plain_namespaces, slurm_cluster
 from tests.support.lab.waits import wait_for
 from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.keeping import KeepProcess, keeping

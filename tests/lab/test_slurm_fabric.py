@@ -12,7 +12,6 @@ import structlog
 from mininet_topos.joining.launch import ENVIRONMENT, ROOT, SYSTEM_PYTHON
 from mininet_topos.joining.launch import missing as missing_libraries
 from mininet_topos.joining.rank import stop
-from mininet_topos.joining.slurm import Slurm, missing, set_up, slurm_cluster
 from mininet_topos.lab.record import run
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
@@ -22,6 +21,7 @@ from signalbox.errors import NotFound
 from tests.support.doc_pages import PAGES
 from tests.support.lab.fabric import routes
 from tests.support.lab.needs import needs
+from tests.support.lab.slurm import Slurm, missing, set_up, slurm_cluster
 from tests.support.lab.waits import wait_for
 from tests.support.wire.keeping import keeping
 

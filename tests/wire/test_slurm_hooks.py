@@ -9,7 +9,7 @@ from shutil import rmtree
 import pytest
 import yaml
 
-from mininet_topos.joining.slurm import installed_hooks
+from tests.support.lab.slurm import installed_hooks
 
 ENDS_WITHIN_S = 60.0
 """Number of seconds far above the time that a hook may take."""

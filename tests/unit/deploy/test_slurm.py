@@ -7,8 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from mininet_topos.joining.slurm import installed_hooks
 from mininet_topos.lab.record import wait_for
+from tests.support.lab.slurm import installed_hooks
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy" / "slurm"
 UNIT = (DEPLOY / "signalbox-jobs.service").read_text()
