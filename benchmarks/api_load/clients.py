@@ -37,20 +37,17 @@ class Outcome:
 
 
 class Clients:
-    """Clients, each with a connection of its own to one of the controllers.
+    """Clients, each with a connection of its own to the controller.
 
     ``jobs``: lease tokens of the acknowledged jobs, by job id. ``spec``: function that returns another job on each
     call."""
 
-    def __init__(self, addresses: Sequence[str], count: int, spec: Spec, seed: int) -> None:
+    def __init__(self, address: str, count: int, spec: Spec, seed: int) -> None:
         self.jobs: dict[str, str] = {}
         self._spec = spec
         self._random = random.Random(seed)
         # The unique option gives each client its own connection: gRPC shares one among channels with equal arguments.
-        self._channels = [
-            grpc.aio.insecure_channel(addresses[n % len(addresses)], options=[("benchmark.client", n)])
-            for n in range(count)
-        ]
+        self._channels = [grpc.aio.insecure_channel(address, options=[("benchmark.client", n)]) for n in range(count)]
         self._stubs: list[tuple[Any, Any]] = [
             (pb_grpc.JobServiceStub(channel), pb_grpc.ControllerServiceStub(channel))  # type: ignore[no-untyped-call]
             for channel in self._channels
@@ -63,22 +60,15 @@ class Clients:
         for channel in self._channels:
             await channel.close()
 
-    async def register(self, count: int) -> list[float]:
-        """Register ``count`` jobs, and return the seconds that each took. Raises ``grpc.RpcError``."""
+    async def register(self, count: int) -> None:
+        """Register ``count`` jobs. Raises ``grpc.RpcError``."""
         room = asyncio.Semaphore(AT_ONCE)
 
-        async def one(stub: Any) -> float:
+        async def one(stub: Any) -> None:
             async with room:
-                began = time.perf_counter()
                 await self._register(stub)
-                return time.perf_counter() - began
 
-        return await asyncio.gather(*(one(self._stubs[n % len(self._stubs)][0]) for n in range(count)))
-
-    async def pinned(self, job_id: str) -> bool:
-        """Return whether a job is pinned, that is, each of its flows has a pin or only one path."""
-        response: pb.GetJobResponse = await _answered(self._stubs[0][0].GetJob, pb.GetJobRequest(job_id=job_id))
-        return response.job.state == pb.JOB_STATE_PINNED
+        await asyncio.gather(*(one(self._stubs[n % len(self._stubs)][0]) for n in range(count)))
 
     async def load(self, calls_per_s: float, seconds: float) -> Outcome:
         """Send ``calls_per_s`` calls a second without waiting for answers, then wait until all are answered."""

@@ -1,15 +1,12 @@
 """Benchmark ``api-load``: times of API calls, and of the control loop, with thousands of jobs.
 
     .venv/bin/python -m benchmarks api-load [--seconds 60] [--only pending|pinned]
-    .venv/bin/python -m benchmarks api-load --members 1,2,4 [--jobs N]
 
 200 clients in one process send 400 calls a second, whether or not earlier calls are answered. They renew leases, report
 iterations, read jobs, and register and deregister jobs. A call is timed from the moment at which it is due.
 
 There are two loads. "pending" has 2,000 jobs of 8 to 64 hosts that the controller does not know. "pinned" has 1,000
 jobs whose flows have rules on a fabric in memory (``controller``). Each load also runs with few jobs, for comparison.
-
-With ``--members`` the benchmark measures only how fast jobs are registered and pinned (``registrations``).
 """
 
 import asyncio
@@ -20,17 +17,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from benchmarks.api_load import registrations
 from benchmarks.api_load.clients import Clients, Outcome, Spec, pending_jobs, placed_jobs
 from benchmarks.api_load.controller import Measured
 from benchmarks.api_load.setting import FABRIC, PROGRAM, SETTINGS, fabric_of, hosts_of
-from benchmarks.measures import Spread, chosen, report, usage
+from benchmarks.measures import Spread, report, usage
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
@@ -41,8 +36,6 @@ CALLS_PER_S = 400.0
 PENDING_JOBS = 2_000
 PINNED_JOBS = 1_000
 FEW_JOBS = 20
-REGISTERED_JOBS = 300
-COUNTS = ("1", "2", "3", "4")
 PLANNED_S = 300.0
 QUIET_S = 3.0
 IDLE_S = 10.0
@@ -125,7 +118,7 @@ def load(scene: Scene, jobs: int, seconds: float, seed: int) -> Result:
 async def _load(
     scene: Scene, controller: ControllerProcess, jobs: int, seconds: float, seed: int
 ) -> tuple[Outcome, int, tuple[float, float], float]:
-    clients = Clients([controller.address], CLIENTS, _specs(scene, seed), seed)
+    clients = Clients(controller.address, CLIENTS, _specs(scene, seed), seed)
     await clients.register(jobs)
     flows = await _settled(controller, clients) if scene.fabric else 0
     await asyncio.sleep(QUIET_S)
@@ -179,18 +172,8 @@ def main(
     seed: Annotated[int, typer.Option(help="Random seed of jobs and calls.")] = 1,
     only: Annotated[str, typer.Option(help="Load to run, pending or pinned; both when empty.")] = "",
     jobs: Annotated[int, typer.Option(help="Number of jobs, instead of 2,000 pending or 1,000 pinned ones.")] = 0,
-    members: Annotated[
-        str,
-        typer.Option(help="Numbers of members, such as 1,2,4: compare only registrations, with each and with SQLite."),
-    ] = "",
 ) -> None:
     """Load the API with clients of thousands of jobs."""
-    if members:
-        counts = [int(count) for count in chosen("--members", members, COUNTS)]
-        found = registrations.measured(counts, jobs or REGISTERED_JOBS, seed, partial(typer.echo, err=True))
-        rows = [asdict(row) for row in found]
-        report({"registrations": rows}, RESULTS.with_name("registrations.json"), {"Registrations": rows})
-        return
     results = []
     for scene, many in ((PENDING, jobs or PENDING_JOBS), (PINNED, jobs or PINNED_JOBS)):
         if only in ("", scene.name):

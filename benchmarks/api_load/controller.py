@@ -1,6 +1,6 @@
 """Controller of the ``api-load`` benchmark: ``signalbox serve``, with each call of ``ControlLoop.handle`` timed.
 
-    .venv/bin/python -m benchmarks.api_load --config FILE --measured FILE [--fabric 16x8x32] [--standby]
+    .venv/bin/python -m benchmarks.api_load --config FILE --measured FILE [--fabric 16x8x32]
 
 With ``--fabric`` there are two more differences, because the benchmark measures the control loop and not a solver:
 
@@ -164,9 +164,6 @@ def main(
     config: Annotated[Path, typer.Option(help="Configuration file, as for signalbox serve.")],
     measured: Annotated[Path, typer.Option(help="File for the measurements, written at the end.")],
     fabric: Annotated[str, typer.Option(help="Fabric in memory, such as 16x8x32; none if empty.")] = "",
-    standby: Annotated[
-        bool, typer.Option("--standby", help="Stand by, as a member does with signalbox serve.")
-    ] = False,
 ) -> None:
     """Run the controller until SIGTERM."""
     clock = Clock()
@@ -175,7 +172,7 @@ def main(
         replace_southbound(fabric)
     make = partial(PlanningProcess, make=round_robin_worker) if fabric else None
     try:
-        status = serve.serve(load(config), stand_by=standby, make_planner=make)
+        status = serve.serve(load(config), make_planner=make)
     finally:
         measured.write_text(json.dumps(clock.measured()))
     raise typer.Exit(status)

@@ -2,7 +2,8 @@
 
     .venv/bin/python -m benchmarks scale [--leaves L --spines S --hosts-per-leaf H --jobs J --members M]
 
-Everything runs on this machine, with the state in etcd and without TLS. The steps are
+Everything runs on this machine, with the state in etcd and without TLS. With ``--members 0`` a single controller has
+its state in SQLite, and controls all switches. The steps are
 
 1. All switches connect to all members. 2. Nothing happens. 3. All jobs register, each at one of the members. 4. Nothing
 happens. 5. Cables are cut, one after the other. 6. With ``--take-over``, the leader is killed.
@@ -95,9 +96,10 @@ class Run:
     def is_settled(self) -> bool:
         """Return whether the leader knows all switches and links, and the members together control all switches."""
         now, fabric = self.clients[0].get_status(), self.blueprint.fabric
-        held = [member.switches for member in self.clients[0].list_members() if member.switches]
+        members = self.clients[0].list_members()
         number, links = len(fabric.switches), len(fabric.links) - 2 * self.cut
         known = (now.links, now.switches, now.switches_in_sync, now.adopting) == (links, number, number, False)
+        held = [member.switches for member in members if member.switches] if members else [number]
         return known and len(held) == len(self.clients) and sum(held) == self.ask("held") == number
 
     def wait_quiet(self, kind: str = "") -> Mapping[str, float]:
@@ -137,10 +139,18 @@ class Run:
 # ---- steps
 
 
-def measure(run: Run, jobs: Sequence[JobSpec], idle_s: float, cuts: int, seed: int, take_over: bool = False) -> None:
+def measure(
+    run: Run,
+    jobs: Sequence[JobSpec],
+    idle_s: float,
+    cuts: int,
+    seed: int,
+    take_over: bool = False,
+    callers: int = CALLERS,
+) -> None:
     run.step("discovery", lambda: _discover(run))
     run.step("idle", lambda: time.sleep(idle_s))
-    run.step("registration", lambda: _register(run, jobs))
+    run.step("registration", lambda: _register(run, jobs, callers))
     run.step("idle with jobs", lambda: time.sleep(idle_s))
     run.step("repair", lambda: _repair(run, random.Random(seed).sample(run.blueprint.cables, cuts)))
     if take_over:
@@ -162,32 +172,36 @@ def _settle(run: Run, began: float) -> Mapping[str, object]:
     return {"settled_s": settled_s}
 
 
-def _register(run: Run, jobs: Sequence[JobSpec]) -> Mapping[str, object]:
+def _register(run: Run, jobs: Sequence[JobSpec], callers: int) -> Mapping[str, object]:
     """Register the jobs, and return the number of flows and the times in seconds.
 
     ``answered_s``, ``all_pinned_s``: time from the first call until all calls were answered, and until all pins were
-    confirmed. ``pinned_s``: time from a job's call until its own pins were confirmed. ``without_pin``: flows without
-    a pin."""
+    confirmed. ``answer_s``, ``pinned_s``: time from a job's call until it was answered, and until the job's pins were
+    confirmed. ``without_pin``: flows without a pin."""
     flows = [_flows(run.blueprint, job) for job in jobs]
 
-    def register(numbered: tuple[int, JobSpec]) -> float:
+    def register(numbered: tuple[int, JobSpec]) -> tuple[float, float]:
         number, job = numbered
         began = time.monotonic()
         run.clients[number % len(run.clients)].register_job(job)
-        return began
+        return began, time.monotonic() - began
 
     first = run.ask("begin")
-    with ThreadPoolExecutor(CALLERS) as pool:
+    with ThreadPoolExecutor(callers) as pool:
         calls = list(pool.map(register, enumerate(jobs)))
     answered_s = time.monotonic() - first
     run.wait(lambda: run.clients[0].get_status().jobs_unplanned == 0, "plans of all jobs")
     run.wait_quiet("pin")
     at = {(match[14:18], match[22:26]): when for match, when in run.ask("pins").items()}
     lasts = [max((at.get(flow, 0.0) for flow in of), default=0.0) for of in flows]
-    waits = Spread.of([max(last - began, 0.0) for last, began in zip(lasts, calls, strict=True)])
+    spreads = {
+        "answer_s": Spread.of([took for _, took in calls]),
+        "pinned_s": Spread.of([max(last - began, 0.0) for last, (began, _) in zip(lasts, calls, strict=True)]),
+    }
     missing = sum(flow not in at for of_job in flows for flow in of_job)
-    times = {"answered_s": answered_s, "all_pinned_s": max(lasts) - first, "pinned_s": asdict(waits) if waits else None}
-    return {"flows": sum(map(len, flows)), "without_pin": missing, **times}
+    times = {"answered_s": answered_s, "all_pinned_s": max(lasts) - first}
+    of_calls = {name: asdict(spread) for name, spread in spreads.items() if spread}
+    return {"flows": sum(map(len, flows)), "without_pin": missing, **times, **of_calls}
 
 
 def _repair(run: Run, cables: Sequence[Cable]) -> Mapping[str, object]:
@@ -232,25 +246,31 @@ def running(
 ) -> Iterator[Run]:
     """Run etcd and the members while the block runs. The switches are not started.
 
-    ``interval_s``: seconds between two reads of counters; rates are averaged over three intervals."""
+    ``members``: 0 for a single controller with SQLite. ``interval_s``: seconds between two reads of counters; rates are averaged over three intervals."""
     (inventory := folder / "inventory.toml").write_text(blueprint.inventory())
     ports = sum(len(switch.ports) + 1 for switch in blueprint.fabric.switches.values())
     run = Run(blueprint, tell)
     with ExitStack() as stack:
-        etcd = stack.enter_context(running_etcd(folder / "etcd"))
-        run.others["etcd"] = etcd.pid
-        for number in range(members):
+        etcd = stack.enter_context(running_etcd(folder / "etcd")) if members else None
+        if etcd:
+            run.others["etcd"] = etcd.pid
+        for number in range(max(1, members)):
             settings: Settings = {
                 **blueprint.settings(inventory),
                 "openflow": {"max_ports": ports, "max_address_connections": 4096},
                 "counters": {"interval_s": interval_s, "window_s": 3 * interval_s},
             }
-            member = ControllerProcess.member(folder / f"member{number}", etcd.endpoint, settings)
+            if etcd:
+                member = ControllerProcess.member(folder / f"member{number}", etcd.endpoint, settings)
+            else:
+                (folder / "alone").mkdir()
+                member = ControllerProcess(folder / "alone", settings=settings)
             stack.callback(member.kill)
             member.start(*(("--standby",) if number else ()))
             run.members.append(member)
             run.clients.append(stack.enter_context(Client(member.address)))
-            run.wait(lambda: len(run.clients[-1].list_members()) == len(run.clients), member.folder.name)
+            known = len(run.clients) if etcd else 0
+            run.wait(lambda known=known: len(run.clients[-1].list_members()) == known, member.folder.name)
         try:
             yield run
         finally:
@@ -262,23 +282,24 @@ def main(
     spines: Annotated[int, typer.Option(min=2, help="Number of spines.")] = 16,
     hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Number of hosts on every leaf.")] = 16,
     jobs: Annotated[int, typer.Option(min=1, help="Number of jobs, each with a ring of up to 16 hosts.")] = 32,
-    members: Annotated[
-        int, typer.Option(min=1, help="Number of controllers; each controls a part of the switches.")
-    ] = 4,
+    members: Annotated[int, typer.Option(min=0, help="Number of members; 0: a single controller with SQLite.")] = 4,
     interval_s: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds between reads of counters.")] = 2.0,
     idle_s: Annotated[float, typer.Option(min=1, metavar="S", help="Seconds of each of the two idle steps.")] = 20.0,
     cuts: Annotated[int, typer.Option(min=1, help="Number of cables to cut, one after the other.")] = 10,
+    callers: Annotated[int, typer.Option(min=1, help="Number of jobs that register at the same time.")] = CALLERS,
     take_over: Annotated[bool, typer.Option("--take-over", help="Kill the leader at the end.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed of jobs and cuts.")] = 1,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File for the figures, in JSON.")] = RESULTS,
 ) -> None:
     """Divide a large fabric of fake switches among several controllers: discovery, pins, repair, cost."""
+    if take_over and members < 2:
+        raise typer.BadParameter("needs two members or more", param_hint="--take-over")
     blueprint = Blueprint(leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS), "")
     with (
         tempfile.TemporaryDirectory(prefix="signalbox-scale-") as name,
         waiting("") as status,
         running(blueprint, members, interval_s, Path(name), status.update) as run,
     ):
-        measure(run, ring_jobs(blueprint, jobs, seed), idle_s, cuts, seed, take_over)
+        measure(run, ring_jobs(blueprint, jobs, seed), idle_s, cuts, seed, take_over, callers)
     tables: Mapping[str, Sequence[Row]] = {"steps": run.steps, "processes": run.processes}
     report(tables, out, tables)
