@@ -246,7 +246,8 @@ def running(
 ) -> Iterator[Run]:
     """Run etcd and the members while the block runs. The switches are not started.
 
-    ``members``: 0 for a single controller with SQLite. ``interval_s``: seconds between two reads of counters; rates are averaged over three intervals."""
+    ``members``: 0 for a single controller with SQLite. ``interval_s``: seconds between two reads of counters; rates
+    are averaged over three intervals."""
     (inventory := folder / "inventory.toml").write_text(blueprint.inventory())
     ports = sum(len(switch.ports) + 1 for switch in blueprint.fabric.switches.values())
     run = Run(blueprint, tell)
