@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import typer
 
+from benchmarks.joining import command
+from benchmarks.joining.command import SCENARIOS, Scenario
 from benchmarks.joining.mixes import Announced, Mode
-from benchmarks.joining.scenarios import churn, command, elephants, kinds, patterns, swap
+from benchmarks.joining.scenarios import churn, elephants, kinds, mixed, patterns, swap
 from benchmarks.joining.scenarios.churn import Life, schedule, state_of
-from benchmarks.joining.scenarios.command import SCENARIOS, Scenario
 from benchmarks.joining.scenarios.elephants import Sends, slowdowns
 from benchmarks.joining.scenarios.rows import Row, Run, Target, by_mode
 from benchmarks.joining.scenarios.stage import Look, Shown, moves
@@ -252,6 +253,27 @@ def test_every_scenario_says_what_it_missed_when_nothing_was_planned() -> None:
         assert not all(target.met for target in scenario.judge([]).targets)
     assert not any(target.met for target in churn.judge([row(Mode.FLAT, [1.0, 1.0])]).targets)
     assert Target("a", 1.0, 1.0).met
+
+
+# ---- mixes
+
+
+def test_mixes_are_compared_with_the_flat_switch_from_the_warm_up_on_and_with_the_shown_slowdown() -> None:
+    def of(mode: Mode, took: Sequence[float], announced: Announced = Announced.RIGHT, **more: Any) -> Row:
+        return row(mode, took, **{"of": "a", "announced": announced, "from_s": 12.0, "slowdown": None, **more})
+
+    draws = [of(Mode.ECMP, [9.0, 2.0, 2.0]), of(Mode.ECMP, [9.0, 3.0])]
+    planned = of(Mode.PLANNED, [1.0, 1.0, 2.0, 2.4], slowdown=2.0)
+    observed = of(Mode.PLANNED, [1.0, 1.0, 2.4], Announced.OBSERVED, slowdown=None)
+    found = mixed.judge([of(Mode.FLAT, [9.0, 1.0, 1.0]), *draws, planned, observed])
+    lines = {
+        (line["mode"], line["announced"]): line for line in found.tables["Iteration times / those on the flat switch"]
+    }
+    ecmp = lines[Mode.ECMP, Announced.RIGHT]
+    assert (ecmp["draws"], ecmp["mean"], ecmp["worst"]) == (2, 2.5, 3.0)
+    assert lines[Mode.PLANNED, Announced.RIGHT]["mean / slowdown"] == pytest.approx(1.1)
+    [target] = found.targets
+    assert (target.figure, target.met) == (pytest.approx(2.4), False), "without a shown slowdown it counts as 1"
 
 
 # ---- swap
