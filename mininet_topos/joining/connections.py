@@ -8,7 +8,7 @@ acknowledged bytes. Closed connections lose their counters, so read them before 
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 RECEIVED = re.compile(r"\bbytes_received:(\d+)")
@@ -51,19 +51,12 @@ def parsed(listed: str) -> Iterator[Connection]:
             ends = None
 
 
-def received_from(
-    connections: Iterable[Connection], counts: Callable[[Connection], bool] = lambda _: True
-) -> Counter[tuple[str, str]]:
-    """Return the bytes per (sending address, receiving address) of the connections that ``counts`` accepts."""
+def received_from(connections: Iterable[Connection]) -> Counter[tuple[str, str]]:
+    """Return the bytes of the connections per (sending address, receiving address)."""
     total: Counter[tuple[str, str]] = Counter()
-    for connection in filter(counts, connections):
+    for connection in connections:
         total[connection.peer_ip, connection.ip] += connection.received
     return total
-
-
-def uses_ports(ports: Container[int]) -> Callable[[Connection], bool]:
-    """Return a function that tells whether a connection has one of these ports at either end."""
-    return lambda connection: connection.port in ports or connection.peer_port in ports
 
 
 def address_of(text: str) -> tuple[str, int]:

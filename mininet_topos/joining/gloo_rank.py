@@ -4,14 +4,14 @@ r"""Rank of a PyTorch job over Gloo, as a program inside its host's namespace; o
         --peers 10.0.1.1,10.0.2.1 --control DIR --out DIR
 
 The program has the options of ``rank``, and writes the log of ``rank``. The process of rank 0 has the store, at
-``STORE_PORT`` of its address. Every round makes a new process group, with new connections from new ephemeral ports.
+``STORE_PORT`` of its address.
 """
 
 import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -21,9 +21,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from mininet_topos.joining.connections import uses_ports
 from mininet_topos.joining.launch import STORE_PORT
-from mininet_topos.joining.rank import RankSpec, Report, Round, Vector, options, part, ready, run_round, spec_of
+from mininet_topos.joining.rank import Course, RankSpec, Report, Vector, options, part, ready, run, spec_of
 
 TIMEOUT = timedelta(seconds=120)
 LAYERS = 4
@@ -170,22 +169,16 @@ def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int
     os.environ["GLOO_SOCKET_IFNAME"] = given.interface
     torch.set_num_threads(1)
     store = dist.TCPStore(spec.peers[0], STORE_PORT, spec.size, spec.rank == 0, TIMEOUT)
-    right, of_store = True, uses_ports({STORE_PORT})
     if any(name in spec.collective for name in TRAININGS):
         prepare()
     ready(spec.control, spec.rank)
-    for number in range(spec.rounds):
-        Round(spec.control, number, spec.rank).wait()
-        ours = dist.PrefixStore(str(number), store)
-        dist.init_process_group("gloo", store=ours, rank=spec.rank, world_size=spec.size, timeout=TIMEOUT)
-        library = Gloo(spec.rank, spec.size)
-        if given.join:
-            with joined(spec, given.join, given.recorded) as joined_report:
-                right = run_round(spec, library, number, joined_report, lambda c: not of_store(c)) and right
-        else:
-            right = run_round(spec, library, number, report, lambda c: not of_store(c)) and right
-        dist.barrier()
-        dist.destroy_process_group()
+    Course(spec.control, spec.rank).wait()
+    ours = dist.PrefixStore("job", store)
+    dist.init_process_group("gloo", store=ours, rank=spec.rank, world_size=spec.size, timeout=TIMEOUT)
+    with joined(spec, given.join, given.recorded) if given.join else nullcontext(report) as reported:
+        right = run(spec, Gloo(spec.rank, spec.size), reported)
+    dist.barrier()
+    dist.destroy_process_group()
     # Rank 0 owns the store and leaves last, after the others have reported that they are done.
     store.set(f"left-{spec.rank}", "")
     if spec.rank == 0:

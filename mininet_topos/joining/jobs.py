@@ -1,6 +1,5 @@
-"""Real jobs in the hosts of a lab: start, rounds, logs and stop. The processes end with ``stop`` or with the lab."""
+"""Real jobs in the hosts of a lab: start, begin, logs and stop. The processes end with ``stop`` or with the lab."""
 
-import json
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ from typing import Any, Literal
 
 from mininet_topos.joining.forked_ranks import ForkedRank, ForkedRanks
 from mininet_topos.joining.launch import ENVIRONMENT, TUNED, gloo_rank, gloo_words, mpirun
-from mininet_topos.joining.rank import carried_path, go, log_path, ready_path, stop
+from mininet_topos.joining.rank import go, log_path, ready_path, stop
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
 from mininet_topos.trainer.log import Iteration, RankLog, read_rank_log
@@ -25,7 +24,6 @@ SUBNET = "10.0.0.0/16"
 """Subnet of a lab's hosts."""
 
 START_S = 120.0
-ROUND_S = 120.0
 STOP_S = 10.0
 END_S = 60.0
 POLL_S = 0.1
@@ -54,15 +52,14 @@ class LibraryJob:
 class RunningJobs:
     """Jobs of communication libraries that run in the hosts of a lab.
 
-    ``folder``: directory of the ranks' logs and outputs. ``iterations``: number per round; without it a round lasts
-    until ``end_round``. ``rounds``: number of rounds. ``before_mpirun``: command that starts mpirun. ``forks``: process
-    that starts ranks of Gloo at once. ``gloo_options``: additional options of ``gloo_rank``."""
+    ``folder``: directory of the ranks' logs and outputs. ``iterations``: number of iterations; without it jobs run
+    until ``ask_to_end``. ``before_mpirun``: command that starts mpirun. ``forks``: process that starts ranks of Gloo at
+    once. ``gloo_options``: additional options of ``gloo_rank``."""
 
     lab: Lab
     jobs: Sequence[LibraryJob]
     folder: Path
     iterations: int | None = None
-    rounds: int = 1
     before_mpirun: Sequence[str] = ()
     forks: ForkedRanks | None = None
     gloo_options: Sequence[str] = ()
@@ -72,20 +69,18 @@ class RunningJobs:
     short."""
 
     def start(self) -> None:
-        """Start every rank of Gloo, and return when all wait for the first round.
-
-        Ranks of MPI start with each round."""
+        """Start every rank of Gloo, and return when all wait for ``begin``, with which ranks of MPI start."""
         self.launch()
         gloo = [job for job in self.jobs if job.library == "gloo"]
         awaited = [ready_path(self._control(job), rank) for job in gloo for rank in range(len(job.hosts))]
         self._wait(lambda: all(path.exists() for path in awaited), "the ranks to start", START_S)
 
     def launch(self) -> None:
-        """Start every rank of Gloo, and return at once. If a round was begun earlier, it starts when they are ready."""
+        """Start every rank of Gloo, and return at once. After ``begin`` they train as soon as they are ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for job in self.jobs:
             if job.library == "gloo":
-                words = [*self._words(job), "--rounds", str(self.rounds), *self.gloo_options]
+                words = [*self._words(job), *self.gloo_options]
                 for rank, host in enumerate(job.hosts):
                     self._start_gloo(f"{job.job_id}-rank{rank}", host, rank, words)
 
@@ -132,32 +127,24 @@ class RunningJobs:
                 said = (self.folder / f"{name}.log").read_text(errors="replace")[-LOG_TAIL:]
                 raise LabError(f"{name} ended with status {process.returncode}: {said}")
 
-    def begin_round(self, number: int = 0) -> None:
-        """Begin a round: all jobs connect anew and train."""
+    def begin(self) -> None:
+        """Let all jobs connect and train."""
         for job in self.jobs:
-            go(self._control(job), number)
+            go(self._control(job))
             if job.library == "open-mpi":
                 names = [self.lab.namespace(host) for host in job.hosts]
-                words = [*self._words(job), "--round", str(number)]
                 self._sessions.append(session := Path(tempfile.mkdtemp(prefix="signalbox-mpirun-")))
-                argv = [*self.before_mpirun, *mpirun(names, SUBNET, session, words, TUNED[job.variant])]
-                self._start(f"{job.job_id}-mpirun{number}", job.hosts[0], argv)
+                argv = [*self.before_mpirun, *mpirun(names, SUBNET, session, self._words(job), TUNED[job.variant])]
+                self._start(f"{job.job_id}-mpirun", job.hosts[0], argv)
 
-    def wait_for_iterations(self, count: int, number: int = 0, deadline_s: float = START_S) -> None:
-        """Return when each job has finished ``count`` iterations of the round."""
-        self._wait(
-            lambda: all(len(self.iterations_of(job, number)) >= count for job in self.jobs), "iterations", deadline_s
-        )
+    def wait_for_iterations(self, count: int) -> None:
+        """Return when each job has finished ``count`` iterations."""
+        self._wait(lambda: all(len(self.iterations_of(job)) >= count for job in self.jobs), "iterations", START_S)
 
-    def end_round(self, number: int = 0) -> None:
-        """Request each job to stop after the iteration that it starts next, and wait until every rank has stopped."""
-        self.ask_to_end(number)
-        self.wait_for_end(number)
-
-    def ask_to_end(self, number: int = 0) -> None:
+    def ask_to_end(self) -> None:
         """Request each job to stop after the iteration that it starts next; return at once."""
         for job in self.jobs:
-            stop(self._control(job), number)
+            stop(self._control(job))
 
     @property
     def running(self) -> bool:
@@ -165,36 +152,18 @@ class RunningJobs:
         self.check()
         return any(process.poll() is None for process in self._processes.values())
 
-    def wait_for_end(self, number: int = 0, deadline_s: float = ROUND_S) -> None:
-        """Return when every rank has ended the round."""
-
-        def ended() -> bool:
-            logs = [log for job in self.jobs for log in self._logs(job, number)]
-            return all(log and log.ended for log in logs)
-
-        self._wait(ended, f"round {number} to end", deadline_s)
-
-    def logs(self, job: LibraryJob, number: int = 0) -> list[RankLog]:
+    def logs(self, job: LibraryJob) -> list[RankLog]:
         """Return the logs of the ranks that have one, in rank order."""
-        return [log for log in self._logs(job, number) if log]
+        logs = (_read(log_path(self.folder, job.job_id, rank)) for rank in range(len(job.hosts)))
+        return [log for log in logs if log]
 
-    def iterations_of(self, job: LibraryJob, number: int = 0) -> Sequence[Iteration]:
-        """Return the iterations that rank 0 has finished in the round."""
-        log = _read(log_path(self.folder, job.job_id, 0, number))
+    def iterations_of(self, job: LibraryJob) -> Sequence[Iteration]:
+        """Return the iterations that rank 0 has finished."""
+        log = _read(log_path(self.folder, job.job_id, 0))
         return log.iterations if log else ()
 
-    def carried(self, job: LibraryJob, number: int = 0) -> dict[tuple[str, str], float]:
-        """Return the bytes of one iteration by sending and receiving address, from the counters of the ranks' sockets.
-
-        The round must have ended."""
-        return {
-            (src, dst): count
-            for rank, dst in enumerate(job.peers)
-            for src, count in json.loads(carried_path(self.folder, job.job_id, rank, number).read_text()).items()
-        }
-
     def wait(self, deadline_s: float = END_S) -> None:
-        """Return when all processes have ended by themselves after the last round."""
+        """Return when all processes have ended by themselves."""
         self._wait(lambda: not self.running, "the ranks to end", deadline_s)
         self._remove_sessions()
 
@@ -220,9 +189,6 @@ class RunningJobs:
             return bool(condition())
 
         wait_for(holds, what, deadline_s, POLL_S)
-
-    def _logs(self, job: LibraryJob, number: int) -> list[RankLog | None]:
-        return [_read(log_path(self.folder, job.job_id, rank, number)) for rank in range(len(job.hosts))]
 
 
 def _read(path: Path) -> RankLog | None:

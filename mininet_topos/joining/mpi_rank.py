@@ -3,7 +3,7 @@
     PYTHONPATH=.:client mpirun … /usr/bin/python3 -m mininet_topos.joining.mpi_rank --job a --peers 10.0.1.1,10.0.2.1 …
 
 The program has the options of ``rank``, except that MPI provides the rank's number, and writes the log of ``rank``. The
-options of mpirun choose the algorithm (``launch.mpirun``). MPI connects once, so a process has one round.
+options of mpirun choose the algorithm (``launch.mpirun``).
 """
 
 import sys
@@ -13,9 +13,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from mininet_topos.joining.connections import uses_ports
-from mininet_topos.joining.launch import DATA_PORTS
-from mininet_topos.joining.rank import Report, Round, Vector, options, part, run_round, spec_of
+from mininet_topos.joining.rank import Course, Report, Vector, options, part, run, spec_of
 
 AUTOGROUP = Path("/proc/self/autogroup")
 """Niceness of this session's autogroup: Linux shares processors between autogroups, and the niceness of a process
@@ -54,15 +52,13 @@ class OpenMpi:
 
 def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int:
     """Run the rank; return 1 when a result was wrong. ``report`` is called after each iteration."""
-    parser = options("One rank of an Open MPI job.")
-    parser.add_argument("--round", type=int, default=0, help="Number of the round.")
-    given = parser.parse_args(argv)
+    given = options("One rank of an Open MPI job.").parse_args(argv)
     if AUTOGROUP.exists():
         AUTOGROUP.write_text("19")  # ranks poll without pause; this gives the switches on the same processors priority
     library = OpenMpi()
     spec = spec_of(given, library.rank)
-    Round(spec.control, given.round, spec.rank).wait()
-    return 0 if run_round(spec, library, given.round, report, uses_ports(DATA_PORTS)) else 1
+    Course(spec.control, spec.rank).wait()
+    return 0 if run(spec, library, report) else 1
 
 
 if __name__ == "__main__":

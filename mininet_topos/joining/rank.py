@@ -8,7 +8,6 @@ own.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mininet_topos.joining.connections import Connection, read_connections, received_from
 from mininet_topos.trainer.log import Iteration, TrainingLog
 
 POLL_S = 0.02
@@ -29,8 +27,6 @@ LOOSE = "broadcast"
 
 Vector = np.ndarray[Any, np.dtype[np.float32]]
 Report = Callable[[Iteration], None]
-Counts = Callable[[Connection], bool]
-"""Function that tells whether a connection belongs to the library."""
 
 
 class Library(Protocol):
@@ -51,7 +47,7 @@ class RankSpec:
     """Parameters of one rank.
 
     ``collective``: one or several collectives of the library (``collectives_at``). ``control``: directory that the
-    job's ranks share with their launcher, see ``Round``. Without ``iterations`` a round lasts until the launcher
+    job's ranks share with their launcher, see ``Course``. Without ``iterations`` the job runs until the launcher
     requests its end in this directory."""
 
     job_id: str
@@ -62,8 +58,6 @@ class RankSpec:
     out: Path
     control: Path
     iterations: int | None = None
-    compute_s: float = 0.0
-    rounds: int = 1
 
     @property
     def size(self) -> int:
@@ -78,9 +72,7 @@ def options(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--peers", required=True, help="IP addresses of all ranks, separated by commas.")
     parser.add_argument("--collective", default="all_reduce")
     parser.add_argument("--elements", type=int, default=120_120, help="Number of float32 values per vector.")
-    parser.add_argument("--iterations", type=int, default=None, help="Iterations per round; without it, until stopped.")
-    parser.add_argument("--compute-s", type=float, default=0.0, help="Idle seconds before each collective.")
-    parser.add_argument("--rounds", type=int, default=1, help="Number of rounds, each with new connections.")
+    parser.add_argument("--iterations", type=int, default=None, help="Number; without it, until stopped.")
     parser.add_argument("--control", type=Path, required=True, help="Directory that the job's ranks share.")
     parser.add_argument("--out", type=Path, required=True, help="Directory for the raw timestamps.")
     return parser
@@ -98,17 +90,11 @@ def spec_of(given: argparse.Namespace, rank: int) -> RankSpec:
         given.out,
         given.control,
         given.iterations,
-        given.compute_s,
-        given.rounds,
     )
 
 
-def log_path(out: Path, job_id: str, rank: int, number: int = 0) -> Path:
-    return out / f"{job_id}-rank{rank}-round{number}.jsonl"
-
-
-def carried_path(out: Path, job_id: str, rank: int, number: int = 0) -> Path:
-    return out / f"{job_id}-carried{rank}-round{number}.json"
+def log_path(out: Path, job_id: str, rank: int) -> Path:
+    return out / f"{job_id}-rank{rank}.jsonl"
 
 
 # ---- data
@@ -163,16 +149,16 @@ def collectives_at(text: str, iteration: int) -> tuple[str, ...]:
     raise AssertionError(text)
 
 
-class Round:
-    """Begin and end of a round, agreed upon through files in a directory that the job's ranks share.
+class Course:
+    """Begin and end of the iterations, agreed upon through files in a directory that the job's ranks share.
 
-    ``K.go`` begins round K, ``K.stop`` requests its end; the launcher of the ranks writes both. Rank 0 answers
-    ``K.stop`` before its next iteration with ``K.last``, which contains that iteration's number. No rank ends an
-    iteration before rank 0 has begun it, so each rank sees ``K.last`` in time. The agreement causes no traffic in the
+    ``go`` begins the iterations, ``stop`` requests their end; the launcher of the ranks writes both. Rank 0 answers
+    ``stop`` before its next iteration with ``last``, which contains that iteration's number. No rank ends an
+    iteration before rank 0 has begun it, so each rank sees ``last`` in time. The agreement causes no traffic in the
     network."""
 
-    def __init__(self, directory: Path, number: int, rank: int) -> None:
-        self._stop, self._last, self._go = (directory / f"{number}.{name}" for name in ("stop", "last", "go"))
+    def __init__(self, directory: Path, rank: int) -> None:
+        self._stop, self._last, self._go = (directory / name for name in ("stop", "last", "go"))
         self._rank = rank
 
     def wait(self) -> None:
@@ -191,16 +177,14 @@ class Round:
         return self._last.exists() and iteration >= int(self._last.read_text())
 
 
-def train(spec: RankSpec, library: Library, at: Round) -> Iterator[Iteration]:
-    """Yield iterations until the round ends, each with its result checked."""
+def train(spec: RankSpec, library: Library, at: Course) -> Iterator[Iteration]:
+    """Yield iterations until the last, each with its result checked."""
     index, start = 0, time.monotonic()
     while True:
         at.before(index)
         names = collectives_at(spec.collective, index)
         vectors = [data(spec.rank, index, spec.elements) for _ in names]
         right = [expected(name, spec.rank, spec.size, index, spec.elements) for name in names]
-        if spec.compute_s:
-            time.sleep(spec.compute_s)
         began = time.monotonic()
         results = []
         for name, vector in zip(names, vectors, strict=True):
@@ -216,37 +200,24 @@ def train(spec: RankSpec, library: Library, at: Round) -> Iterator[Iteration]:
         index, start = index + 1, end
 
 
-def run_round(spec: RankSpec, library: Library, number: int, report: Report | None, counts: Counts) -> bool:
-    """Run one round with a log of its own, and return whether every result was right.
+def run(spec: RankSpec, library: Library, report: Report | None) -> bool:
+    """Run all iterations, write the log, and return whether every result was right.
 
-    ``report`` is called after each iteration. At the end the rank writes what it received per iteration and peer
-    (``carried_path``), without the first iteration, in which libraries connect."""
-    log = TrainingLog(log_path(spec.out, spec.job_id, spec.rank, number))
+    ``report`` is called after each iteration."""
+    log = TrainingLog(log_path(spec.out, spec.job_id, spec.rank))
     log.begin(spec.job_id, spec.rank, spec.peers, spec.collective, spec.elements)
     right = True
-    first: dict[str, int] = {}
-    for done in train(spec, library, Round(spec.control, number, spec.rank)):
-        if done.index == 0:
-            first = _received(spec, counts)
+    for done in train(spec, library, Course(spec.control, spec.rank)):
         log.iteration(done)
         right = right and done.ok
         if report:
             report(done)
-    if done.index:
-        received = {peer: (count - first.get(peer, 0)) / done.index for peer, count in _received(spec, counts).items()}
-        carried_path(spec.out, spec.job_id, spec.rank, number).write_text(json.dumps(received))
     log.end()
     return right
 
 
-def _received(spec: RankSpec, counts: Counts) -> dict[str, int]:
-    """Return the bytes received so far by sending address."""
-    mine = spec.peers[spec.rank]
-    return {src: count for (src, dst), count in received_from(read_connections(), counts).items() if dst == mine}
-
-
 def ready(control: Path, rank: int) -> None:
-    """Publish that the rank waits for its first round."""
+    """Publish that the rank waits for the begin."""
     control.mkdir(parents=True, exist_ok=True)
     ready_path(control, rank).touch()
 
@@ -255,10 +226,10 @@ def ready_path(control: Path, rank: int) -> Path:
     return control / f"ready-{rank}"
 
 
-def go(control: Path, number: int) -> None:
+def go(control: Path) -> None:
     control.mkdir(parents=True, exist_ok=True)
-    (control / f"{number}.go").touch()
+    (control / "go").touch()
 
 
-def stop(control: Path, number: int) -> None:
-    (control / f"{number}.stop").touch()
+def stop(control: Path) -> None:
+    (control / "stop").touch()

@@ -57,8 +57,7 @@ def test_mpiruns_that_start_at_once_have_two_directories(
     both = [LibraryJob(f"job{n}", "open-mpi", "all_reduce", hosts, ELEMENTS, "ring") for n, hosts in enumerate(pairs)]
     jobs = RunningJobs(lab, both, tmp_path, ITERATIONS)
     jobs.start()
-    jobs.begin_round()
-    jobs.wait_for_end()
+    jobs.begin()
     jobs.wait(END_S)
     for job in both:
         assert [[i.ok for i in log.iterations] for log in jobs.logs(job)] == [[True] * ITERATIONS] * 2
@@ -86,13 +85,13 @@ def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(fabric: Fab
     job = LibraryJob("job", "gloo", "all_reduce", lab.hosts, ELEMENTS)
     jobs = RunningJobs(lab, [job], tmp_path / "ranks")
     jobs.start()
-    jobs.begin_round()
+    jobs.begin()
     client.register_job(JobSpec.parse({"job_id": "job", "endpoints": job.peers}))
     ring = {(ip, job.peers[rank - 1]) for rank, ip in enumerate(job.peers)}
     wait_for(lambda: pinned(jobs, client) == ring, "the ring's pins", poll_s=0.3)
     jobs.wait_for_iterations(ITERATIONS)
     received = received_from(c for host in job.hosts for c in read_connections(lab.namespace(host)))
-    jobs.end_round()
+    jobs.ask_to_end()
     jobs.wait()
     client.deregister_job("job", force=True)
     assert_right(jobs)
@@ -111,11 +110,11 @@ def test_signalbox_run_announces_what_mpirun_says_until_it_ends(fabric: Fabric, 
     run = [sys.executable, "-m", "signalbox", "run", "--job", "job", "--address", controller.address]
     jobs = RunningJobs(lab, [job], tmp_path / "ranks", before_mpirun=[*run, "--addresses", str(addresses), "--"])
     jobs.start()
-    jobs.begin_round()
+    jobs.begin()
     ring = {(ip, job.peers[(rank + 1) % RANKS]) for rank, ip in enumerate(job.peers)}
     wait_for(lambda: pinned(jobs, client) == ring, "the ring's pins", poll_s=0.3)
     jobs.wait_for_iterations(ITERATIONS)
-    jobs.end_round()
+    jobs.ask_to_end()
     jobs.wait(END_S)
     assert_right(jobs)
     assert not client.list_jobs()

@@ -32,7 +32,7 @@ GUIDE = next(page for page in PAGES if page.name == "docs/how-to/join-from-slurm
 SETTINGS = {"counters": {"interval_s": 1.0}, "planning": {"interval_s": 2.0}}
 TRAIN = f"""#!/bin/sh
 control=control/$SLURM_JOB_ID
-mkdir -p $control && touch $control/0.go
+mkdir -p $control && touch $control/go
 exec {SYSTEM_PYTHON} -m mininet_topos.joining.mpi_rank --job $SLURM_JOB_ID --peers a,b --elements 40000 \\
     --control $control --out .
 """
@@ -107,9 +107,9 @@ def test_jobs_of_mpi_are_pinned_until_a_node_dies(
             wait_for(lambda: [job.spec.job_id for job in client.list_jobs()] == [stays], "one release")
             assert pinned(client, stays) == pairs[stays]
             number = stays.removeprefix("slurm-")
-            stop(site / "control" / number, 0)
+            stop(site / "control" / number)
             wait_for(lambda: not client.list_jobs(), "the other release")
-            trained = read_rank_log(site / f"{number}-rank0-round0.jsonl")
+            trained = read_rank_log(site / f"{number}-rank0.jsonl")
             assert trained.ended
             assert all(iteration.ok for iteration in trained.iterations)
 

@@ -2,13 +2,13 @@
 
 Under ECMP the jobs begin and end ``DRAWS`` times. Each time they open new connections, which is one draw of the hash.
 When planned, the jobs are announced once with the collectives that they request from their library, and once only with
-their hosts. The time of an iteration is divided by the same job's mean on the flat switch and by the reported slowdown;
-the result is 1 if the slowdown is exact.
+their hosts. A mean iteration is divided by the same job's median on the flat switch and by the reported slowdown; the
+result is 1 if the slowdown is exact.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from benchmarks.joining.mixes import Announced, Mode, mix, spec_of
@@ -65,7 +65,7 @@ def times(row: Row) -> list[float]:
 def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return a line for each job, mode and announcement, over all draws; times are relative to the flat switch."""
     flat = {
-        (row.seed, row.repeat, row.more["of"]): fmean(took)
+        (row.seed, row.repeat, row.more["of"]): median(took)
         for row in rows
         if row.mode == Mode.FLAT and (took := times(row))
     }

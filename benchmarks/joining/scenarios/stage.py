@@ -83,7 +83,7 @@ class OfLibrary:
     def __init__(self, jobs: RunningJobs) -> None:
         self._jobs = jobs
         jobs.launch()
-        jobs.begin_round()
+        jobs.begin()
 
     def iterations(self) -> Sequence[Iteration]:
         return self._jobs.iterations_of(self._jobs.jobs[0])

@@ -1,4 +1,4 @@
-"""A rank's data, results and rounds, with a library that computes in memory."""
+"""A rank's data, results and last iteration, with a library that computes in memory."""
 
 import threading
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mininet_topos.joining.rank import RankSpec, Vector, data, expected, go, is_right, log_path, part, run_round, stop
+from mininet_topos.joining.rank import RankSpec, Vector, data, expected, go, is_right, log_path, part, run, stop
 from mininet_topos.trainer.log import Iteration, read_rank_log
 
 SIZE, ELEMENTS, ITERATION = 4, 40, 3
@@ -54,7 +54,7 @@ class Together:
         return total
 
 
-def test_all_ranks_end_a_round_after_the_same_iteration(tmp_path: Path) -> None:
+def test_all_ranks_end_after_the_same_iteration(tmp_path: Path) -> None:
     meeting, together = threading.Barrier(SIZE), dict[int, Vector]()
     asked = threading.Event()
 
@@ -62,16 +62,16 @@ def test_all_ranks_end_a_round_after_the_same_iteration(tmp_path: Path) -> None:
         if done.index == 5:
             asked.set()
 
-    def run(rank: int) -> None:
+    def run_rank(rank: int) -> None:
         spec = RankSpec("job", rank, ("a",) * SIZE, "all_reduce", ELEMENTS, tmp_path, tmp_path / "control")
-        assert run_round(spec, Together(rank, meeting, together), 0, report, lambda _: True)
+        assert run(spec, Together(rank, meeting, together), report)
 
-    go(tmp_path / "control", 0)
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(SIZE)]
+    go(tmp_path / "control")
+    threads = [threading.Thread(target=run_rank, args=(rank,)) for rank in range(SIZE)]
     for thread in threads:
         thread.start()
     asked.wait()
-    stop(tmp_path / "control", 0)
+    stop(tmp_path / "control")
     for thread in threads:
         thread.join()
     logs = [read_rank_log(log_path(tmp_path, "job", rank)) for rank in range(SIZE)]
