@@ -270,8 +270,7 @@ def running(
             member.start(*(("--standby",) if number else ()))
             run.members.append(member)
             run.clients.append(stack.enter_context(Client(member.address)))
-            known = len(run.clients) if etcd else 0
-            run.wait(lambda known=known: len(run.clients[-1].list_members()) == known, member.folder.name)
+            run.wait(lambda: len(run.clients[-1].list_members()) == min(members, len(run.clients)), member.folder.name)
         try:
             yield run
         finally:
