@@ -36,8 +36,20 @@ of min(n, c) over the planes) flows. There is a cut for the most loaded leaf, fo
 and likewise for flows into leaves.
 
 The bound of a job with several phases follows from those of its phases, each of which has the bound of its own flows.
-For the worst job, jobs that meet count too: a cut whose bound is L has a link with such a load. A phase that is the
-largest of its job on this link has at least the slowdown L.
+For the worst job, jobs that meet count too:
+
+- A cut whose bound is L has a link with such a load. A phase that is the largest of its job on this link has at least
+  the slowdown L.
+
+- Mean over phases: phase p of job j has the rate D_p across the cut, the slowdown y_p with the bound b_p, the share
+  s_p, and a weight w_p. The weights of the phases of a job add up to 1. On link l, let x_p be the rate of p, and a_j
+  the sum of w_p * x_p over the phases of j. There p sees a load of at least (x_p + sum of a_i over the other jobs i) /
+  c_l. The mean of this over the links, weighted by x_p, is at most y_p. So the sum of w_p * D_p * y_p over all phases
+  is at least the sum of (sum of a_j over all jobs)^2 / c_l over all links. This is at least A^2 / sum c_l, where A is
+  the sum of w_p * D_p. Job j has a slowdown of at least B_j = sum s_p * b_p. If it has S, then the sum of w_p * D_p *
+  (y_p - b_p) over its phases is at most (S - B_j) * m_j, where m_j is the largest w_p * D_p / s_p. So the worst
+  slowdown is at least (A^2 / sum c_l + sum m_j * B_j - sum w_p * D_p * b_p) / sum m_j. Here the phases with the
+  largest rates of each job have weights in proportion to s_p / D_p, and the others have none.
 """
 
 from __future__ import annotations
@@ -67,6 +79,10 @@ _TIGHT = 1e-9
 """Relative difference below which two values count as equal, because they may differ by rounding errors."""
 _FINEST = 64
 """Largest quotient of the smallest demand and a common unit of all demands; a finer unit is not used."""
+_LEAST_PARTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""Smallest rates with which phases have weights in means over phases, as parts of the rate of the job's largest phase.
+
+All are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +183,8 @@ def _over_phases(problem: Problem, cuts: Cuts, most: Ints | None, peak: float = 
     more = share[cuts.cell] * np.maximum(0.0, load[cuts.cut] - least[cuts.cell])
     np.minimum.at(of_cut, cuts.cut, own[cuts.job] + more)
     of_peak = own[problem.numbers.cell_job] + share * np.maximum(0.0, peak - least)
-    worst = max(own.max(initial=1.0), of_cut[np.isfinite(of_cut)].max(initial=1.0), of_peak.min())
+    at_cut = np.maximum(cuts.means_over_phases(share, least, own), np.where(np.isfinite(of_cut), of_cut, 1.0))
+    worst = max(own.max(initial=1.0), at_cut.max(initial=1.0), of_peak.min())
     return own, float(worst)
 
 
@@ -243,6 +260,27 @@ class Cuts:
 
         ``most``: see ``slowdowns``; None for any number of subflows."""
         return self._alone(self.cell, len(self._job_of_cell), most)
+
+    def means_over_phases(self, share: Floats, least: Floats, own: Floats) -> Floats:
+        """Return the bound of each cut for the worst slowdown of jobs with several phases, by its mean over phases.
+
+        ``share``, ``least``: share of each cell, and lower bound of its slowdown. ``own``: lower bound of that of each
+        job."""
+        at, place = distinct(self.cut * self._cells + self.cell)
+        bps, cut, cell = np.bincount(place, self.bps, len(at)), at // self._cells, at % self._cells
+        jobs, of_job = distinct(cut * self._jobs + self._job_of_cell[cell])
+        cut, count, peak = jobs // max(1, self._jobs), len(jobs), np.zeros(len(jobs))
+        np.maximum.at(peak, of_job, bps)
+        means = np.ones(len(self._total))
+        for part in _LEAST_PARTS:
+            kept = np.where(bps >= part * peak[of_job] * (1 - _TIGHT), share[cell], 0.0)
+            time = np.bincount(of_job, kept / bps, count)
+            most = np.divide(1.0, time, where=time > 0, out=np.zeros(count))
+            rate = np.bincount(cut, most * np.bincount(of_job, kept, count), len(means))
+            rest = most * (own[jobs % max(1, self._jobs)] - np.bincount(of_job, kept * least[cell], count))
+            total = np.maximum(np.bincount(cut, most, len(means)), np.finfo(float).tiny)
+            means = np.maximum(means, (rate**2 / self._total + np.bincount(cut, rest, len(means))) / total)
+        return means
 
     def _alone(self, of: Ints, count: int, most: Ints | None) -> Floats:
         groups, group = distinct(self.cut * count + of)

@@ -412,8 +412,15 @@ class Witnesses:
         if group:
             yield _Proof(1, low, [group], [1])
 
+    def _over_phases(self) -> Iterator[tuple[int, _Size]]:
+        """Yield the cut that proves the largest worst slowdown over phases, if slowdowns are those over phases."""
+        shares = [dict(job.get("shares", ())) for job in self._form["jobs"]]
+        if self._sources and self._problem.phase_share is not None:
+            cuts = [(number, _ALL) for number in range(len(self._sources))]
+            yield max(cuts, key=lambda at: self._cut(at).mean_over_phases(shares))
+
     def _written(self, proofs: Sequence[_Proof]) -> dict[str, Any]:
-        used = {group.cut: 0 for proof in proofs for group in proof.groups}
+        used = dict.fromkeys([*(group.cut for proof in proofs for group in proof.groups), *self._over_phases()])
         place = {at: number for number, at in enumerate(used)}
         return {
             "cuts": [self._sources[source].cut | size._asdict() for source, size in used],

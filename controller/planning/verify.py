@@ -19,6 +19,7 @@ import json
 import sys
 from collections import Counter, defaultdict
 from fractions import Fraction
+from math import prod
 from operator import itemgetter
 from typing import Any
 
@@ -165,12 +166,14 @@ def _least_peak(plan: Any) -> int:
 def least_of(plan: Any, cuts: list[Cut] | None = None) -> int:
     """Return the lower bound of the worst slowdown that the proofs show, for any routes.
 
-    When a cut shows that one of its jobs has at least the peak slowdown ``bound``, so has one of this job's phases."""
+    When a cut shows that one of its jobs has at least the peak slowdown ``bound``, so has one of this job's phases. A
+    cut also shows a mean over phases (``Cut.mean_over_phases``)."""
     if not _has_shares(plan):
         return _least_peak(plan)
     whole: int = plan["denominator"]
     least, graph = whole, Graph(plan["links"])
     for cut in cuts or [Cut(plan, graph, of) for of in plan["cuts"]]:
+        least = max(least, cut.mean_over_phases([dict(job["shares"]) for job in plan["jobs"]]))
         shares = [share for job in cut.needs for _, share in plan["jobs"][job]["shares"]]
         for bound in {proof["bound"] for proof in plan["proofs"]}:
             if shares and cut.proves(set(cut.needs), 1, bound, bound):
@@ -255,7 +258,7 @@ class Cut:
                 priced = walks.get((job, phase), nowhere) if job in own else every
                 need = priced.cheapest(*ends) * (rate // (self._unit or 1))
                 cells[job, None if job in own else phase] += min(1, need) if self._most > 1 else need
-        self.needs = dict[int, int]()
+        self.needs, self._cells, self._adds_up = dict[int, int](), cells, not own and not self._unit
         for (job, _), need in cells.items():
             self.needs[job] = max(need, self.needs.get(job, 0))
 
@@ -276,6 +279,31 @@ class Cut:
         fits = [(of, (bound * capacity - 1) // unit, worst * capacity // unit) for capacity, of in self._rooms.items()]
         others = (total - low) * min([Fraction(below, most) for _, below, most in fits if most], default=0)
         return low + others > sum(price * below for price, below, _ in fits)
+
+    def mean_over_phases(self, shares: list[dict[Any, int]]) -> int:
+        """Return a lower bound of the worst slowdown over phases. ``shares``: of each job, by phase.
+
+        Every phase has a weight; those of a job add up to at most 1. On each link, a phase with rate x sees at least
+        x plus the mean rate of each other job, weighted over phases. So the sum of weight * need * slowdown over all
+        phases is at least the square of the sum of weight * need, divided by the sum of price * capacity. A job with
+        slowdown S adds at most the sum of weight * need, plus S - 1 times its largest weight * need / share. Several
+        weights are tried: in proportion to share / need, for the phases of each job with the largest needs."""
+        best, whole = self._whole, self._whole
+        room = sum(price * capacity for capacity, price in self._rooms.items())
+        for tenths in (0, 2, 4, 6, 8, 10) if self._adds_up and room else ():
+            phases = defaultdict[int, list[tuple[int, int]]](list)
+            for (job, phase), need in self._cells.items():
+                if need and 10 * need >= tenths * self.needs[job] and shares[job][phase]:
+                    phases[job].append((need, shares[job][phase]))
+            total = most = 0
+            for of_job in phases.values():
+                product = prod(need for need, _ in of_job)
+                time = sum(share * product // need for need, share in of_job)
+                parts = [(whole * share * product // (need * time) * need, share) for need, share in of_job]
+                total += sum(part for part, _ in parts)
+                most += max(-(-part * whole // share) for part, share in parts)
+            best = max(best, whole + total * (total - whole * room) // (room * most)) if total > whole * room else best
+        return best
 
     def _crowded(self, flows: int, unit: int, bound: int) -> bool:
         """Return whether the links have no room for these flows of one unit when all loads are below ``bound``.

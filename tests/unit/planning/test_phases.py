@@ -19,6 +19,7 @@ from controller.planning.efficiency import all_slowdowns, ecmp_slowdown, hashed_
 from controller.planning.plan import decide
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, Problem, Routes, whole
+from controller.planning.split_flows.dividing import exactly_one
 from controller.planning.transition import Stuck, smallest_group, step
 from controller.planning.verify import verify
 from signalbox.jobs.spec import JobId
@@ -108,6 +109,29 @@ def test_a_file_with_proofs_has_slowdowns_over_phases_that_verify_recomputes() -
     for job, fault in zip(wrong, ("but the plan claims 1", "do not add up to 1"), strict=True):
         with pytest.raises(ValueError, match=fault):
             verify(form | {"jobs": [job]})
+
+
+def test_jobs_that_meet_in_all_phases_are_slow_in_all_of_them() -> None:
+    """Each job needs half of the links in each phase, so no job can be fast in one of them."""
+    jobs = [replace(of, max_subflows=2) for of in across("aabb", [(0, 1.0), (1, 1.0)])]
+    problem = problem_with(jobs)
+    plan = planned(problem)
+    assert plan.job_slowdown == pytest.approx({"a": 2.0, "b": 2.0})
+    assert (plan.bound, slowdown_bounds(problem).fluid) == pytest.approx((2.0, 2.0))
+    said, _ = verify(certificate(problem, plan, FabricNames(FABRIC)))
+    assert said.startswith("worst slowdown 2, at least 2 with any routes; by the slowest phase")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_shares_of_flows_beat_the_bound_of_split_flows(seed: int) -> None:
+    problem, random_of = a_problem(seed), random.Random(seed)
+    for number in range(20):
+        routes = {}
+        for of in problem.flows:
+            weights = [random_of.random() ** number for _ in problem.candidates(of)]
+            routes[of.id] = exactly_one(dict(zip(problem.candidates(of), weights, strict=True)))
+        worst = sorted_slowdowns(all_slowdowns(problem, routes).slowdown)[0]
+        assert slowdown_bounds(problem).fluid <= worst * (1 + 1e-9)
 
 
 def test_running_routes_that_reach_their_bounds_are_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
