@@ -60,6 +60,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
@@ -145,7 +146,7 @@ def peak_bounds(problem: Problem) -> Bounds:
     worst = max(fluid, float(cuts.slowdowns(cuts.most).max(initial=1.0)))
     job = nics
     if worst > 1:  # otherwise the bound of every single job is 1 too
-        alone = dict(zip(cuts.job_ids, cuts.job_slowdowns().tolist(), strict=True))
+        alone = dict(zip(cuts.job_ids, cuts.job_slowdowns.tolist(), strict=True))
         job = {of: max(slowdown, alone[of]) for of, slowdown in nics.items()}
     whole = cuts.slowdowns(np.ones_like(cuts.most)) if cuts.splits.any() else np.zeros(0)
     integer = max(worst, float(whole.max(initial=1.0)))
@@ -251,8 +252,9 @@ class Cuts:
         The bound of a cut without flows is 0."""
         return self._of_few_subflows(self.cut, np.arange(len(self._total)), most)
 
+    @cached_property
     def job_slowdowns(self) -> Floats:
-        """Return for each job the largest bound of any cut when only the job's own flows count."""
+        """Largest bound of any cut for each job when only the job's own flows count."""
         return self._alone(self.job, self._jobs, self.most)
 
     def cell_slowdowns(self, most: Ints | None) -> Floats:

@@ -270,7 +270,7 @@ def find_common_links(problem: Problem) -> CommonLinks | None:
     Leaves are alike when every cable belongs to a common link and all cables have the same capacity."""
     numbers = problem.numbers
     ends = np.concatenate([numbers.src[numbers.crossing], numbers.dst[numbers.crossing]])
-    leaves = [numbers.leaves[leaf] for leaf in np.unique(ends).tolist()]
+    leaves = [numbers.leaves[leaf] for leaf in distinct(ends)[0].tolist()]
     common = common_links_between(problem, leaves, leaves)
     if common is None or not common.alike or any(len(others.at) for others in common.others):
         return None
@@ -281,7 +281,7 @@ def find_common_links(problem: Problem) -> CommonLinks | None:
 def common_links_of(problem: Problem, flows: Ints) -> CommonLinks | None:
     """Return the common links of the leaves at which these flows begin and end; None when there is no common link."""
     numbers = problem.numbers
-    ends = (np.unique(of[flows]).tolist() for of in (numbers.src, numbers.dst))
+    ends = (distinct(of[flows])[0].tolist() for of in (numbers.src, numbers.dst))
     return common_links_between(problem, *([numbers.leaves[leaf] for leaf in those] for those in ends))
 
 

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 import numpy as np
 import rustworkx as rx
 
-from controller.planning.problem import Bools, Ints, distinct
+from controller.planning.problem import Bools, Ints, distinct, run_ranks, run_starts
 
 Nest = Sequence[Ints]
 """Sets of the edges at one side, such as the edges of each leaf, and then the edges of each pod.
@@ -73,7 +73,7 @@ def _copies(nest: Nest, size: int) -> Ints:
     left, count = np.arange(len(nest[0])), 0
     for level, sets in enumerate(nest, 1):
         left = left[np.argsort(sets[left], kind="stable")]
-        rank = _ranks(sets[left])
+        rank = run_ranks(sets[left])
         _, cell = distinct(sets[left] * (int(rank.max(initial=0)) // size + 1) + rank // size)
         if level > 1:
             left = left[_undivided(nest[level - 2][left], cell)]
@@ -91,7 +91,7 @@ def _undivided(inner: Ints, cell: Ints) -> Ints:
     An inner set of several edges goes to the cell of its first edge. Inner sets of one edge fill the rest of the cells.
 
     ``inner``, ``cell``: inner set and cell of each edge; the edges of either are consecutive."""
-    first = np.flatnonzero(np.diff(inner, prepend=-1))
+    first = run_starts(inner)
     edges = np.diff(first, append=len(inner))
     new, single = cell[np.repeat(first, edges)], np.repeat(edges == 1, edges)
     room = np.bincount(cell) - np.bincount(new[~single], minlength=int(cell.max(initial=-1)) + 1)
@@ -99,13 +99,6 @@ def _undivided(inner: Ints, cell: Ints) -> Ints:
     new[single] = np.searchsorted(filled, np.arange(np.count_nonzero(single)), "right")
     order: Ints = np.argsort(new, kind="stable")
     return order
-
-
-def _ranks(ascending: Ints) -> Ints:
-    """Return the position of each entry among equal entries; ``ascending``: sorted numbers."""
-    first = np.flatnonzero(np.diff(ascending, prepend=-1))
-    ranks: Ints = np.arange(len(ascending)) - np.repeat(first, np.diff(first, append=len(ascending)))
-    return ranks
 
 
 def _proper(left: Ints, right: Ints) -> Ints:
@@ -221,9 +214,9 @@ def _partners(nest: Nest, group: Ints, second: Bools) -> Ints:
         key = 2 * (group[left] * (int(level.max(initial=0)) + 1) + level[left]) + second[left]
         order = np.argsort(key, kind="stable")
         left, key = left[order], key[order]
-        order = np.lexsort((key, _ranks(key), key // 2))
+        order = np.lexsort((key, run_ranks(key), key // 2))
         left, key = left[order], key[order]
-        last = np.flatnonzero(_ranks(key // 2) % 2)
+        last = np.flatnonzero(run_ranks(key // 2) % 2)
         partners[left[last]], partners[left[last - 1]] = left[last - 1], left[last]
         left = left[partners[left] < 0]
     return partners

@@ -46,6 +46,7 @@ from controller.planning.problem import (
     Problem,
     Routes,
     distinct,
+    run_starts,
 )
 from signalbox.jobs.spec import ROCE_PORT, JobId
 
@@ -155,7 +156,7 @@ def _of_routed(problem: Problem, rows: Passing, of_cells: Floats) -> dict[JobId,
     numbers, share = problem.numbers, problem.phase_share
     assert share is not None
     slowdowns = of_iterations(problem, of_cells, share)
-    return {numbers.job_ids[job]: float(slowdowns[job]) for job in np.unique(numbers.job[rows.routed]).tolist()}
+    return {numbers.job_ids[job]: float(slowdowns[job]) for job in distinct(numbers.job[rows.routed])[0].tolist()}
 
 
 def of_nics(problem: Problem, flows: Ints) -> Passing:
@@ -238,7 +239,7 @@ def _of_jobs(problem: Problem, rows: Passing, on_link: Peaks, loads: Floats) -> 
     numbers = problem.numbers
     slowdowns = np.ones(len(numbers.job_ids))
     np.maximum.at(slowdowns, on_link.job, loads)
-    return {numbers.job_ids[job]: float(slowdowns[job]) for job in np.unique(numbers.job[rows.routed])}
+    return {numbers.job_ids[job]: float(slowdowns[job]) for job in distinct(numbers.job[rows.routed])[0].tolist()}
 
 
 def loads_of(problem: Problem, rows: Passing) -> Floats:
@@ -274,7 +275,7 @@ def peaks(places: Ints, cells: Ints, bps: Floats, cell_job: Ints) -> Peaks:
     sums = np.bincount(row, bps, len(at))
     place, job = at // count, cell_job[at % count]
     # Cells are ordered by job, so the rows of one job's phases at one place are adjacent.
-    starts = np.flatnonzero(np.diff(place, prepend=-1) | np.diff(job, prepend=-1))
+    starts = run_starts(place * count + job)
     largest: Floats = np.maximum.reduceat(sums, starts) if len(starts) else np.zeros(0)
     return Peaks(place[starts], job[starts], largest)
 
@@ -571,7 +572,7 @@ class FabricLoads:
         if len(self._job):
             rows = np.arange(len(loads))[:, None] * loads.shape[1]
             seen = loads.ravel()[links[:, :, self._by_job] + rows].max(axis=0)
-            starts = np.flatnonzero(np.diff(self._job, prepend=-1))
+            starts = run_starts(self._job)
             slowdowns[:, self._job[starts]] = np.maximum.reduceat(seen, starts, axis=1)
         for job in np.unique(self._fixed_job).tolist():
             on = np.unique(self._fixed_link[self._fixed_job == job])

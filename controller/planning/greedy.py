@@ -35,7 +35,20 @@ from controller.planning.efficiency import (
 )
 from controller.planning.next_hops import NextHops
 from controller.planning.plan import Draft, draft
-from controller.planning.problem import Floats, Flow, FlowId, Ints, PlanLimits, Problem, Route, Routes, link_rows, whole
+from controller.planning.problem import (
+    Floats,
+    Flow,
+    FlowId,
+    Ints,
+    PlanLimits,
+    Problem,
+    Route,
+    Routes,
+    distinct,
+    link_rows,
+    run_ranks,
+    whole,
+)
 from controller.planning.split_flows.dividing import exactly_one, that_fit
 from signalbox.jobs.spec import JobId
 
@@ -246,17 +259,10 @@ def _all_paths(next_hops: NextHops, states: Ints) -> list[Ints]:
         position = np.arange(len(path)) + np.repeat(next_hops.start[here] - (np.cumsum(size) - size), size)
         links = np.concatenate([links[:, path], next_hops.link[position][None]])
         owner, here = owner[path], next_hops.after[position]
-    if next_hops.longest and (ranks := _ranks(owner, links[0])).any():
+    if next_hops.longest and (ranks := run_ranks(owner * (next_hops.nothing + 1) + links[0])).any():
         links = links[:, np.lexsort((ranks, owner))]
     ends = np.cumsum(np.bincount(owner, minlength=len(states))).tolist()
     return [links[:, begin:end] for begin, end in pairwise([0, *ends])]
-
-
-def _ranks(owner: Ints, first: Ints) -> Ints:
-    """Return the index of each path among the adjacent paths with the same owner and first link."""
-    begins = np.flatnonzero(np.diff(owner, prepend=-1) | np.diff(first, prepend=-1))
-    ranks: Ints = np.arange(len(owner)) - np.repeat(begins, np.diff(begins, append=len(owner)))
-    return ranks
 
 
 def _candidate_paths(problem: Problem, next_hops: NextHops, flows: Sequence[Flow]) -> list[Ints]:
@@ -378,7 +384,7 @@ class _Relief:
         slowdown = np.ones(len(numbers.job_ids))
         loading = numbers.peak_bps[rows.flow] > 0
         np.maximum.at(slowdown, numbers.job[rows.flow[loading]], self.load[rows.link[loading]])
-        return {numbers.job_ids[job]: float(slowdown[job]) for job in np.unique(numbers.job[rows.routed]).tolist()}
+        return {numbers.job_ids[job]: float(slowdown[job]) for job in distinct(numbers.job[rows.routed])[0].tolist()}
 
     def _over(self) -> bool:
         return self._moves_left < 0 or time.perf_counter() > self._until

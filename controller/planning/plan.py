@@ -251,10 +251,11 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times:
     if count == len(slowdowns):
         certificate = "optimal"
     bound = min(proven[0], slowdowns[0]) if proven else 1.0
+    routes, flows = draft.routes, problem.flows
     return Plan(
         generation=problem.generation,
-        routes=draft.routes,
-        unrouted=tuple(flow.id for flow in problem.flows if flow.id not in draft.routes),
+        routes=routes,
+        unrouted=tuple([flow.id for flow in flows if flow.id not in routes]) if len(routes) < len(flows) else (),
         job_slowdown=draft.job_slowdown,
         own_slowdown=draft.own_slowdown,
         bound=bound,

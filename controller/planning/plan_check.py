@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,10 +43,11 @@ class _Subflows:
 
     def __init__(self, problem: Problem, routes: Sequence[Route | None]) -> None:
         counts = [len(route) if route else 0 for route in routes]
-        paths = [path for route in routes if route for path, _ in route]
+        subflows = list(chain.from_iterable(filter(None, routes)))
+        paths = list(map(itemgetter(0), subflows))
         self.flow = np.repeat(np.arange(len(routes)), counts)
         self.length = np.fromiter(map(len, paths), np.int64, len(paths))
-        self.share = np.array([share for route in routes if route for _, share in route], np.float64)
+        self.share = np.fromiter(map(itemgetter(1), subflows), np.float64, len(paths))
         numbers = map(problem.links.number.get, chain.from_iterable(paths), repeat(-1))
         self.links = np.fromiter(numbers, np.int64, int(self.length.sum()))
 
@@ -171,7 +173,7 @@ def _is_detour(problem: Problem, subflows: _Subflows) -> NDArray[np.bool_]:
 def _slowdowns(problem: Problem, plan: Plan, routes: Sequence[Route | None], subflows: _Subflows) -> Iterator[str]:
     numbers = problem.numbers
     routed = np.array([route is not None for route in routes], bool)
-    jobs = [numbers.job_ids[job] for job in np.unique(numbers.job[routed]).tolist()]
+    jobs = [numbers.job_ids[job] for job in distinct(numbers.job[routed])[0].tolist()]
     for claimed in (plan.job_slowdown, plan.own_slowdown):
         if set(jobs) != set(claimed):
             yield f"the plan has slowdowns for {sorted(claimed)}, but routes flows of {jobs}"
@@ -181,11 +183,7 @@ def _slowdowns(problem: Problem, plan: Plan, routes: Sequence[Route | None], sub
     link = np.concatenate([numbers.nics[own].ravel(), subflows.links])
     of_flow = np.concatenate([np.repeat(own, 2), np.repeat(subflows.flow, subflows.length)])
     share = np.concatenate([np.ones(2 * len(own)), np.repeat(subflows.share, subflows.length)])
-    phases = np.bincount(numbers.entry_flow, minlength=len(routes))
-    times = phases[of_flow]
-    row = np.repeat(np.arange(len(link)), times)
-    entry = np.cumsum(phases)[of_flow[row]] - 1  # the entries of the flow, from the last to the first
-    entry -= np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
+    row, entry = numbers.entries_of(of_flow)
     # Bit/s of each job on each link in each phase; the largest over the phases; the sum over the jobs on each link.
     cells = max(1, len(numbers.cell_job))
     keys, key = distinct(link[row] * cells + numbers.entry_cell[entry])

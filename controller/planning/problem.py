@@ -374,9 +374,7 @@ class Links:
         keys = [self._port[rows], -self.capacity_bps[self.fabric[rows]]] if self._has_parallel_cables else []
         order = np.lexsort((*keys, other, at))
         rows, at, other = rows[order], at[order], other[order]
-        first = np.flatnonzero((np.diff(at, prepend=-1) != 0) | (np.diff(other, prepend=-1) != 0))
-        cable = np.arange(len(rows)) - np.repeat(first, np.diff(first, append=len(rows)))
-        return Around(at, other, cable, self.fabric[rows])
+        return Around(at, other, run_ranks(at * len(self.switch) + other), self.fabric[rows])
 
     @cached_property
     def _has_parallel_cables(self) -> bool:
@@ -508,6 +506,20 @@ def _distinct_by_sorting(keys: Ints, size: int) -> tuple[Ints, Ints]:
     place = np.empty(len(keys), np.int64)
     place[packed & ((1 << bits) - 1)] = np.cumsum(first) - 1
     return ascending[first], place
+
+
+def run_starts(keys: Ints) -> Ints:
+    """Return the positions at which a run of equal keys begins."""
+    begins = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=begins[1:])
+    return np.flatnonzero(begins)
+
+
+def run_ranks(keys: Ints) -> Ints:
+    """Return the position of each key within its run of equal keys."""
+    first = run_starts(keys)
+    ranks: Ints = np.arange(len(keys)) - np.repeat(first, np.diff(first, append=len(keys)))
+    return ranks
 
 
 def _ints(values: Iterable[int], count: int) -> Ints:

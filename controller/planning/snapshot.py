@@ -220,6 +220,8 @@ class Routed:
 
 
 def _routed(flows: tuple[Flow, ...], routes: Routes) -> tuple[Flow, ...]:
+    if not routes:
+        return flows
     return tuple(replace(flow, current=routes[flow.id]) if flow.id in routes else flow for flow in flows)
 
 

@@ -35,7 +35,7 @@ from ortools.math_opt.core.python import solver
 
 from controller.fabric.topology import LinkId
 from controller.planning.bounds import Bounds
-from controller.planning.problem import Bools, Floats, Ints, PlanLimits, Problem, Routes
+from controller.planning.problem import Bools, Floats, Ints, PlanLimits, Problem, Routes, run_ranks
 from controller.planning.split_flows.commodities import COARSE, Commodities
 from signalbox.jobs.spec import JobId
 
@@ -447,9 +447,8 @@ def _best_per_class(columns: Ints, class_of: Ints, cost: Floats, most: int) -> I
 def ranks(owner: Ints, values: Floats) -> Ints:
     """Return the position of each value among those of its owner, the largest first."""
     order = np.lexsort((-values, owner))
-    first = np.flatnonzero(np.diff(owner[order], prepend=-1))
     rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+    rank[order] = run_ranks(owner[order])
     return rank
 
 

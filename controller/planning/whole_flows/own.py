@@ -45,8 +45,8 @@ def untangled(problem: Problem, bounds: Bounds, best: Draft, limits: PlanLimits)
     """Return a candidate with the slowdowns of ``best`` and smaller own slowdowns; None when none is found."""
     if max(best.own_slowdown.values(), default=1.0) <= 1 + SLOWDOWN_TOLERANCE or limits.left_s <= 0:
         return None
-    alone = np.maximum(1.0, bounds.cuts.job_slowdowns()).tolist()
     share, cuts = problem.phase_share, bounds.cuts
+    alone = np.maximum(1.0, cuts.job_slowdowns).tolist()
     least = alone if share is None else of_iterations(problem, cuts.cell_slowdowns(cuts.most), share).tolist()
     floors = dict(zip(problem.numbers.job_ids, least, strict=True))
     if all(own <= floors[job] * (1 + SLOWDOWN_TOLERANCE) for job, own in best.own_slowdown.items()):
