@@ -1,11 +1,9 @@
 """Conversion between instances and the controller's types; the only module of the judge that imports both.
 
-``answer`` plans an ``Instance``, and returns the plan's claims as plain data. ``instance_of`` makes an ``Instance``
-from a fabric with jobs.
+``answer`` plans an ``Instance``, and returns the plan's claims as plain data.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import chain
@@ -126,27 +124,6 @@ def _fabric(instance: instances.Instance) -> tuple[Fabric, dict[LinkId, float]]:
 
 def address(host: int) -> str:
     return f"10.{host >> 16}.{host >> 8 & 255}.{host & 255}"
-
-
-def instance_of(name: str, fabric: Fabric, jobs: Sequence[WorkloadJob]) -> instances.Instance:
-    """Return the instance of a fabric and jobs, without other traffic."""
-    number = {dpid: index for index, dpid in enumerate(fabric.switches)}
-    host_of = {ip: index for index, ip in enumerate(fabric.hosts)}
-    return instances.Instance(
-        name,
-        len(number),
-        tuple(
-            instances.Cable(number[link.src.dpid], number[link.dst.dpid], int(link.capacity_bps))
-            for link in fabric.links.values()
-            if link.src < link.dst
-        ),
-        tuple(instances.Host(number[host.at.dpid], int(host.nic_bps)) for host in fabric.hosts.values()),
-        tuple(
-            instances.Send(job, host_of[link.src_ip], host_of[link.dst_ip], link.phase, link.bytes)
-            for job, of in enumerate(jobs)
-            for link in of.virtual_links
-        ),
-    )
 
 
 def _link_numbers(instance: instances.Instance) -> dict[LinkId, int]:

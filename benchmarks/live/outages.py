@@ -1,16 +1,15 @@
-"""Benchmark ``outages``: jobs train on while the controller is away, and are removed in time when they end.
+"""Benchmark ``outages``: jobs train on while the controller is away.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks outages [--only KIND,...] [--out DIR]
 
 Three jobs train on the demo's fabric, and join with ``signalbox.join``. The controller is killed, paused, upgraded, or
 cut off from clients or switches; they reach it through relays. Before, between and after the outages the training is
-undisturbed for a while. Other jobs then end in several ways (``outages_report.exits``).
+undisturbed for a while.
 
 The result is a table, and ``outages.json``. The exit status is 1 in these cases:
 
 - Around an outage, five consecutive iterations took more than 1.05 times as long as five usually take.
 - After an outage a job was registered again, a route moved, a rule changed, or an alarm stayed.
-- A job that had ended was removed too early or too late.
 """
 
 import os
@@ -25,7 +24,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.live.failures import demo_fabric
-from benchmarks.live.outages_report import Outage, build, changed, exits
+from benchmarks.live.outages_report import Outage, build, changed
 from benchmarks.live.relay import relay, stopped
 from benchmarks.measures import chosen, report
 from mininet_topos.controller_process import ControllerProcess, reserve_port
@@ -47,7 +46,6 @@ QUIET_S = 10.0
 BACK_S = 90.0
 LEASE_S = 60.0
 """Lease of the jobs in seconds: the default of ``signalbox.join``."""
-EXITS = "exits"
 
 
 @dataclass
@@ -136,7 +134,6 @@ KINDS: Mapping[str, Outages] = {
     "partition": [("cut off from clients", cut_clients), ("cut off from switches", cut_switches)],
     "upgrade": [("upgraded", upgrade)],
 }
-ALL = (*KINDS, EXITS)
 
 
 def measured(site: Site, outages: Outages, away_s: float, undisturbed_s: float, quiet_s: float) -> list[Outage]:
@@ -207,24 +204,21 @@ def site_of(
 
 
 def main(
-    only: Annotated[str, typer.Option(help=f"Kinds of outage, from {', '.join(ALL)}.")] = ",".join(ALL),
+    only: Annotated[str, typer.Option(help=f"Kinds of outage, from {', '.join(KINDS)}.")] = ",".join(KINDS),
     away_s: Annotated[float, typer.Option(min=1, help="Seconds that an outage lasts.")] = AWAY_S,
     times: Annotated[int, typer.Option(min=1, help="Number of outages of each kind.")] = 1,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/outages"),
 ) -> None:
-    """Make the controller unreachable while jobs train, and end jobs."""
-    kinds = chosen("--only", only, ALL)
+    """Make the controller unreachable while jobs train."""
+    kinds = chosen("--only", only, KINDS)
     outages = [one for kind in KINDS if kind in kinds for one in KINDS[kind]] * times
     with demo_fabric("ou", out) as (topo, folder):
         with site_of(topo, folder, ELEMENTS, ring_jobs, LEASE_S) as site:
-            found = measured(site, outages, away_s, UNDISTURBED_S, QUIET_S) if outages else []
-            busy = {host for job in site.training.jobs for host in job.hosts}
-            idle = [host for host in site.lab.hosts if host not in busy]
-            ended = exits(site.lab, site.client, site.controller.address, folder, idle) if EXITS in kinds else []
+            found = measured(site, outages, away_s, UNDISTURBED_S, QUIET_S)
         logs = read_rank_logs(folder / "raw")
-    result = build(found, ended, logs)
+    result = build(found, logs)
     shown = [{name: row[name] for name in row if name != "took_s"} for row in result["outages"]]
     missed = (f"MISSED {text}" for text in result["missed"])
-    report(result, out / "outages.json", {"Outages": shown, "Exits": result["exits"]}, *missed)
+    report(result, out / "outages.json", {"Outages": shown}, *missed)
     if result["missed"]:
         raise typer.Exit(1)

@@ -1,15 +1,21 @@
 """A job trains while its controller is paused, and keeps its registration while its first rank waits for a killed one.
 
-The benchmark ``outages`` measures more outages and exits."""
+The benchmark ``outages`` measures more outages."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.live.outages import measured, pause, site_of
-from benchmarks.live.outages_report import exits, hangs, took_in
-from mininet_topos.demo.parts import TrainingJob
+import pytest
+
+from benchmarks.live.outages import Site, measured, pause, site_of
+from benchmarks.live.outages_report import took_in
+from mininet_topos.demo.parts import Training, TrainingJob
+from mininet_topos.lab.record import LabError
 from mininet_topos.lab.running_fabric import LINK_MBPS
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import read_rank_log
+from offline.scenarios.topologies import Host
+from tests.support.lab.waits import wait_for
 
 ELEMENTS = 20_000
 AWAY_S = 5.0
@@ -23,7 +29,7 @@ def test_a_paused_controller_and_a_rank_that_waits_change_nothing(lab_prefix: st
     jobs = [TrainingJob("ring", one)]
     with site_of(size, tmp_path, ELEMENTS, lambda _: jobs, LEASE_S) as site:
         (outage,) = measured(site, [("paused", pause)], AWAY_S, undisturbed_s=0.0, quiet_s=0.2)
-        (exit_,) = exits(site.lab, site.client, site.controller.address, tmp_path, other, [hangs], SHORT_LEASE_S)
+        waits(site, other, tmp_path)
     assert outage.back_s is not None
     assert {outage.did[name] for name in ("moved", "unpinned", "rules", "registered", "ended")} == {0}
     assert not outage.left
@@ -31,4 +37,25 @@ def test_a_paused_controller_and_a_rank_that_waits_change_nothing(lab_prefix: st
     log = read_rank_log(tmp_path / "raw" / "ring-rank0.jsonl")
     assert took_in(log, (began + 1.0, began + AWAY_S)), "it trains meanwhile"
     assert all(done.ok for done in log.iterations)
-    assert exit_.ok, exit_
+
+
+def waits(site: Site, hosts: Sequence[Host], folder: Path) -> None:
+    """Assert that a job stays registered whose rank 0 waits for ever, because it lives.
+
+    Rank 1 is killed while its host is cut off, so that the kernel's end of its connections does not reach rank 0."""
+    (raw := folder / "waiting").mkdir()
+    jobs = [TrainingJob("waiting", tuple(hosts))]
+    training = Training(site.lab, jobs, ELEMENTS, site.controller.address, folder / "ports", raw, lease_s=SHORT_LEASE_S)
+    training.start()
+    uids = lambda: {job.spec.job_id: job.uid for job in site.client.list_jobs()}  # noqa: E731
+    wait_for(lambda: "waiting" in uids(), "the registration")
+    uid, lost = uids()["waiting"], hosts[1]
+    site.lab.cut(lost.name, lost.leaf)
+    training.rank_process("waiting", 1).kill()
+    try:
+        with pytest.raises(LabError):
+            wait_for(lambda: uids().get("waiting") != uid, "an end of the job", 2 * SHORT_LEASE_S)
+        assert training.rank_process("waiting", 0).poll() is None
+    finally:
+        training.rank_process("waiting", 0).kill()
+        site.lab.plug(lost.name, lost.leaf)
