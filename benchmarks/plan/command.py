@@ -1,4 +1,4 @@
-"""Benchmark ``plan``: time and slowdown of plans, against proven bounds and published schemes.
+"""Benchmark ``plan``: time and slowdown of plans, against proven bounds.
 
 It needs no network and no root. The input is a folder of published workloads, if given, and options that select cases
 (``workloads`` has them). The output is tables; all measurements are written to ``plan.json``, which is replaced as a
@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,11 +23,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.measures import chosen, report
 from benchmarks.plan.measure import (
-    PLANNED,
     Case,
     Change,
     ChangeRow,
-    Missing,
     Row,
     cases,
     changed,
@@ -48,7 +46,6 @@ from benchmarks.plan.workloads import (
     workloads,
 )
 from controller.planning.problem import PlanLimits
-from offline.schemes import SCHEMES
 
 
 @dataclass(slots=True)
@@ -57,15 +54,8 @@ class Results:
 
     asked: dict[str, Any]
     rows: list[Row] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
     changes: list[ChangeRow] = field(default_factory=list)
     finished: bool = False
-
-    def add(self, found: Row | Missing) -> None:
-        if isinstance(found, Row):
-            self.rows.append(found)
-        else:
-            self.missing.append(found)
 
     def data(self) -> dict[str, Any]:
         return {
@@ -74,7 +64,6 @@ class Results:
             "finished": self.finished,
             "targets": [asdict(target) for target in targets(self.rows, self.changes)],
             "plans": [asdict(row) for row in self.rows],
-            "missing": [asdict(row) for row in self.missing],
             "changes": [asdict(row) for row in self.changes],
         }
 
@@ -92,25 +81,20 @@ Line = dict[str, str]
 """Line of a table: text by column."""
 
 
-def scheme(row: Row | Missing) -> str:
-    return f"{row.scheme}, split" if row.max_subflows > 1 else row.scheme
-
-
-def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
-    """Return a line for each group, failure and scheme.
+def plan_lines(rows: Iterable[Row]) -> list[Line]:
+    """Return a line for each group and failure, with whole and with split flows.
 
     Slowdowns and subflows are means over the workloads. "mean of jobs" is the mean over the workloads of the mean
     slowdown of their jobs."""
-    grouped: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    grouped: defaultdict[tuple[str, str, bool], list[Row]] = defaultdict(list)
     for row in rows:
-        grouped[row.group, row.failure, scheme(row)].append(row)
-    lost = Counter((gone.group, gone.failure, scheme(gone)) for gone in missing)
+        grouped[row.group, row.failure, row.splits].append(row)
     return [
         {
             "group": group,
             "failed": failure,
-            "scheme": name,
-            "workloads": f"{len(of)}, {count} without" if (count := lost[group, failure, name]) else f"{len(of)}",
+            "flows": "split" if splits else "whole",
+            "workloads": f"{len(of)}",
             "plans proven": f"{sum(row.proven for row in of)}",
             "slowdown": f"{fmean(row.slowdown for row in of):.3f}",
             "worst slowdown": f"{max(row.slowdown for row in of):.3f}",
@@ -121,7 +105,7 @@ def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
             "median ms": f"{median(row.total_ms for row in of):.1f}",
             "longest ms": f"{max(row.total_ms for row in of):.0f}",
         }
-        for (group, failure, name), of in grouped.items()
+        for (group, failure, splits), of in grouped.items()
     ]
 
 
@@ -270,10 +254,9 @@ _RULES = (
 
 
 def targets(rows: Sequence[Row], changes: Sequence[ChangeRow]) -> list[Target]:
-    planned = [row for row in rows if row.scheme == PLANNED]
     found = []
     for rule in _RULES:
-        if of := [row for row in planned if rule.of(row)]:
+        if of := [row for row in rows if rule.of(row)]:
             worst = rule.words.format(max(map(rule.figure, of)))
             found.append(Target(rule.name, len(of), sum(map(rule.met, of)), worst))
     return [*found, *(target for target in _of_changes(changes) if target.cases)]
@@ -293,9 +276,8 @@ def _of_changes(changes: Sequence[ChangeRow]) -> Iterable[Target]:
 
 
 SAVED_EVERY_S = 10.0
-QUICK_SCHEMES = ("planned", "ecmp", "greedy")
 QUICK_FAILURES = ("none", "4-spines", "40-cables")
-"""Failures and schemes that ``--quick`` measures."""
+"""Failures that ``--quick`` measures."""
 MOST_CHANGED = 10
 """Number of generated workloads whose changes are measured."""
 
@@ -307,7 +289,6 @@ def main(
         Path | None,
         typer.Option("--workloads", metavar="DIR", help="Folder of published workloads, with folders of job files."),
     ] = None,
-    schemes: Annotated[str, typer.Option(metavar="NAME,…", help="Schemes to measure.", show_default="all")] = "",
     failures: Annotated[str, typer.Option(metavar="NAME,…", help="Failures to measure.", show_default="all")] = "",
     generated: Annotated[bool, typer.Option(help="Add 50 generated workloads, half of them fragmented.")] = True,
     irregular: Annotated[bool, typer.Option(help="Add unequal sizes and rates, parallel cables, a fat-tree.")] = True,
@@ -318,18 +299,17 @@ def main(
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the results.")] = Path("out/bench"),
 ) -> None:
-    """Plan every workload under every scheme and failure: slowdowns and what is proven, subflows, times, moves."""
-    measured = chosen("--schemes", schemes or ",".join(QUICK_SCHEMES if quick else SCHEMES), SCHEMES)
+    """Plan every workload under every failure: slowdowns and what is proven, subflows, times, moves."""
     breaks = chosen("--failures", failures or ",".join(QUICK_FAILURES if quick else FAILURES), FAILURES)
     found = workloads(folder, GENERATED if generated else 0, irregular)
     found = few(found) if quick else found
-    limits = PlanLimits(time_limit_s=time_limit)
+    limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0)
     parts = {"generated": generated, "irregular": irregular, "changes": changes, "quick": quick}
-    results = Results({"schemes": measured, "failures": breaks, **parts, "time_limit_s": time_limit})
+    results = Results({"failures": breaks, **parts, "time_limit_s": time_limit})
     steps = [
-        *_plans(results, (*found.published, *found.irregular), measured, breaks, limits),
+        *_plans(results, (*found.published, *found.irregular), breaks, limits),
         *(_changes(results, found, limits) if changes else ()),
-        *_plans(results, found.generated, measured, breaks, limits),
+        *_plans(results, found.generated, breaks, limits),
     ]
     with undisturbed():
         _run(steps, results, out / "plan.json")
@@ -339,13 +319,11 @@ def main(
 # ---- the steps
 
 
-def _plans(
-    results: Results, settings: Iterable[Setting], schemes: list[str], failures: list[str], limits: PlanLimits
-) -> list[Step]:
+def _plans(results: Results, settings: Iterable[Setting], failures: list[str], limits: PlanLimits) -> list[Step]:
     def step(case: Case) -> Step:
-        return str(case), lambda: results.add(measure(case, limits))
+        return str(case), lambda: results.rows.append(measure(case, limits))
 
-    return [step(case) for case in cases(tuple(settings), schemes, failures)]
+    return [step(case) for case in cases(tuple(settings), failures)]
 
 
 def _changes(results: Results, found: Workloads, limits: PlanLimits) -> list[Step]:
@@ -389,7 +367,7 @@ def _run(steps: list[Step], results: Results, file: Path) -> None:
 
 def tables_of(results: Results) -> dict[str, list[dict[str, Any]]]:
     return {
-        "worst slowdowns, means over workloads": plan_lines(results.rows, results.missing),
+        "worst slowdowns, means over workloads": plan_lines(results.rows),
         "changes of a running network": change_lines(results.changes),
         "targets": [asdict(target) for target in targets(results.rows, results.changes)],
     }

@@ -1,9 +1,8 @@
 """Measurement of single plans (``measure``), and of changes of a running network (``changed``).
 
-``measure`` plans a ``Case`` and returns a ``Row`` with the slowdowns and the time, or ``Missing`` if there is no plan.
-Times are the planner's own, from a ``Problem`` to a checked plan. They are medians of as many runs as the time budget
-of a case allows. The first run does not count, unless it is the only one. Every run gets a new problem, so that nothing
-can be reused. ECMP is drawn in the first run only, and only for ``planned`` and ``ecmp``; times do not include it.
+``measure`` plans a ``Case`` and returns a ``Row`` with the slowdowns and the time. Times are the planner's own, from a
+``Problem`` to a checked plan. They are medians of as many runs as the time budget of a case allows. The first run does
+not count, unless it is the only one. Every run gets a new problem, so that nothing can be reused.
 
 In ``changed`` a cable fails or a job leaves, drawn by a seed. The ``ChangeRow`` has the repair, the plan that starts
 from the repaired routes, and a plan from scratch for comparison. The plan's moves are the *fewest* if there are none,
@@ -18,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Literal
 
@@ -35,11 +34,8 @@ from offline.scenarios.fabrics import leaf_spine, without
 from offline.scenarios.generator import generate, jobs_of
 from offline.scenarios.scenario import problem_of
 from offline.scenarios.workloads import WorkloadJob
-from offline.schemes import SCHEMES
 from signalbox.errors import SignalboxError
 
-PLANNED = "planned"
-"""Scheme that has targets, and that can split flows."""
 _ROUNDING = 1e-6
 
 
@@ -53,9 +49,7 @@ class Runs:
     """Seconds after which no further run begins. If the first run takes longer, it is the only one."""
 
 
-OF_PLANNED = Runs(most=5, budget_s=0.7)
-OF_OTHERS = Runs(most=1, budget_s=0.3)
-"""Runs of the published schemes, whose times are not compared."""
+RUNS = Runs(most=5, budget_s=0.7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +58,10 @@ class Case:
 
     setting: Setting
     failure: str
-    scheme: str
     max_subflows: int
 
-    @property
-    def runs(self) -> Runs:
-        return OF_PLANNED if self.scheme == PLANNED else OF_OTHERS
-
     def __str__(self) -> str:
-        way = f"{self.scheme}, up to {self.max_subflows} subflows" if self.max_subflows > 1 else self.scheme
+        way = f"up to {self.max_subflows} subflows" if self.max_subflows > 1 else "whole flows"
         return f"{self.setting.group}, {self.setting.name}; failed: {self.failure}; {way}"
 
 
@@ -98,7 +87,6 @@ class Row(Times):
     workload: str
     failure: str
     failed_spines: int
-    scheme: str
     max_subflows: int
     jobs: int
     flows: int
@@ -121,13 +109,6 @@ class Row(Times):
     most_subflows: int
     """Largest number of subflows of any routed flow."""
     unrouted: int
-    ecmp_mean: float | None
-    """Mean of the worst slowdown over draws of ECMP; ``ecmp_p95`` is the 95th percentile."""
-    ecmp_p95: float | None
-
-    @property
-    def gap(self) -> float:
-        return max(0.0, self.slowdown / self.bound - 1)
 
     @property
     def proven(self) -> bool:
@@ -140,18 +121,6 @@ class Row(Times):
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """Case for which the scheme gave no plan."""
-
-    group: str
-    workload: str
-    failure: str
-    scheme: str
-    max_subflows: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Timed:
     """Result of several runs. ``problem`` and ``answer`` are those of the first run."""
 
@@ -160,28 +129,24 @@ class Timed:
     times: Times
 
 
-def cases(settings: Sequence[Setting], schemes: Sequence[str], failures: Sequence[str]) -> list[Case]:
-    """Return the cases: every scheme with whole flows, and ``planned`` also with split flows."""
+def cases(settings: Sequence[Setting], failures: Sequence[str]) -> list[Case]:
+    """Return the cases, each with whole flows and with split flows."""
     return [
-        Case(setting, failure, scheme, max_subflows)
+        Case(setting, failure, max_subflows)
         for setting in settings
         for failure in setting.failures
         if failure in failures
-        for scheme in schemes
-        for max_subflows in ((1, FAILURES[failure].max_subflows) if scheme == PLANNED else (1,))
+        for max_subflows in (1, FAILURES[failure].max_subflows)
     ]
 
 
-def measure(case: Case, limits: PlanLimits) -> Row | Missing:
+def measure(case: Case, limits: PlanLimits) -> Row:
+    """Return the measurements of one case. Raises ``SignalboxError`` when there is no plan."""
     setting, failure = case.setting, FAILURES[case.failure]
-    if case.scheme not in (PLANNED, "ecmp") or case.max_subflows > 1:
-        limits = replace(limits, ecmp_draws=0)
     fabric = failed(setting, failure)
     jobs = with_subflows(setting.jobs, case.max_subflows)
-    timed = timed_runs(lambda: problem_of(fabric, jobs), SCHEMES[case.scheme], limits, case.runs)
-    answer = timed.answer
-    if isinstance(answer, NoPlan):
-        return Missing(setting.group, setting.name, case.failure, case.scheme, case.max_subflows, answer.reason)
+    timed = timed_runs(lambda: problem_of(fabric, jobs), plan, limits, RUNS)
+    answer = _found(timed.answer)
     slowdowns = answer.sorted_slowdowns
     routed = max(1, len(answer.routes))
     classes, variables = sizes(timed.problem)
@@ -190,7 +155,6 @@ def measure(case: Case, limits: PlanLimits) -> Row | Missing:
         workload=setting.name,
         failure=case.failure,
         failed_spines=failure.spines,
-        scheme=case.scheme,
         max_subflows=case.max_subflows,
         jobs=len(jobs),
         flows=len(timed.problem.flows),
@@ -208,8 +172,6 @@ def measure(case: Case, limits: PlanLimits) -> Row | Missing:
         subflows=answer.subflows / routed,
         most_subflows=max(map(len, answer.routes.values()), default=0),
         unrouted=len(answer.unrouted),
-        ecmp_mean=answer.ecmp.mean if answer.ecmp else None,
-        ecmp_p95=answer.ecmp.p95 if answer.ecmp else None,
         **asdict(timed.times),
     )
 
@@ -220,15 +182,14 @@ def timed_runs(
     limits: PlanLimits,
     runs: Runs,
 ) -> Timed:
-    """Run a scheme several times, each time on a new problem made by ``make``."""
+    """Run a planner several times, each time on a new problem made by ``make``."""
     began = time.perf_counter()
     problem, first, snapshot_ms = _run(make, scheme, limits)
     times = [(snapshot_ms, first)]
-    quiet = replace(limits, ecmp_draws=0)
     if time.perf_counter() - began < runs.budget_s:
         times.clear()
     while len(times) < runs.most and (not times or time.perf_counter() - began < runs.budget_s):
-        _, answer, snapshot_ms = _run(make, scheme, quiet)
+        _, answer, snapshot_ms = _run(make, scheme, limits)
         times.append((snapshot_ms, answer))
     plans = [answer.times for _, answer in times if isinstance(answer, Plan)]
     medians = Times(
@@ -357,11 +318,9 @@ def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -
     fabric, left = _after(setting, jobs, before.routes, change)
     stayed = {pair for job in left for pair in job.pairs}
     routes = {flow: route for flow, route in before.routes.items() if flow.pair in stayed}
-    repaired = timed_runs(
-        lambda: problem_of(fabric, left, routes), lambda problem, _: repair(problem), limits, OF_PLANNED
-    )
+    repaired = timed_runs(lambda: problem_of(fabric, left, routes), lambda problem, _: repair(problem), limits, RUNS)
     patched = _found(repaired.answer)
-    timed = timed_runs(lambda: problem_of(fabric, left, patched.routes), plan, limits, OF_PLANNED)
+    timed = timed_runs(lambda: problem_of(fabric, left, patched.routes), plan, limits, RUNS)
     answer = _found(timed.answer)
     scratch = _plan(problem_of(fabric, left), limits)
     return ChangeRow(

@@ -15,7 +15,6 @@ from benchmarks.plan.measure import (
     Case,
     Change,
     ChangeRow,
-    Missing,
     Row,
     Runs,
     cases,
@@ -34,10 +33,9 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import generate, jobs_of
 from offline.scenarios.scenario import problem_of
-from offline.schemes import SCHEMES
 from signalbox.errors import InvalidInput
 
-LIMITS = PlanLimits(time_limit_s=5, ecmp_draws=20, deterministic=True)
+LIMITS = PlanLimits(time_limit_s=5, ecmp_draws=0, deterministic=True)
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +46,8 @@ def setting() -> Setting:
     return Setting("whole-leaf", "two jobs", fabric, jobs, ("none", "1-spine"), even=True)
 
 
-def measured(setting: Setting, failure: str, scheme: str = "planned", max_subflows: int = 1) -> Row:
-    row = measure(Case(setting, failure, scheme, max_subflows), LIMITS)
-    assert isinstance(row, Row), row
-    return row
+def measured(setting: Setting, failure: str, max_subflows: int = 1) -> Row:
+    return measure(Case(setting, failure, max_subflows), LIMITS)
 
 
 # ---- workloads and failures
@@ -133,11 +129,9 @@ def test_one_job_is_hit_and_no_other(setting: Setting) -> None:
 # ---- one plan
 
 
-def test_all_schemes_keep_flows_whole_and_planned_splits_them_too(setting: Setting) -> None:
-    found = cases([setting], list(SCHEMES), ["1-spine", "8-spines"])
-    assert {case.failure for case in found} == {"1-spine"}
-    assert Counter(case.scheme for case in found if case.max_subflows == 1) == dict.fromkeys(SCHEMES, 1)
-    assert [(case.scheme, case.max_subflows) for case in found if case.max_subflows > 1] == [("planned", 2)]
+def test_flows_are_whole_and_split_in_each_failure_that_applies(setting: Setting) -> None:
+    found = cases([setting], ["1-spine", "8-spines"])
+    assert [(case.failure, case.max_subflows) for case in found] == [("1-spine", 1), ("1-spine", 2)]
 
 
 def test_a_row_says_what_the_plan_is(setting: Setting) -> None:
@@ -152,39 +146,27 @@ def test_a_row_says_what_the_plan_is(setting: Setting) -> None:
     assert whole.proven
     assert whole.subflows == whole.most_subflows == 1
     assert 1 < split.subflows <= split.most_subflows == 2
-    assert whole.ecmp_mean
-    assert whole.ecmp_mean > whole.slowdown
-    assert split.ecmp_mean is None
     assert whole.total_ms > 0
     assert 1 <= whole.runs <= 5, "a slow first run is the only one"
-    greedy = measured(setting, "1-spine", "greedy")
-    assert greedy.fluid_bound <= greedy.integer_bound <= greedy.slowdown
-    assert greedy.ecmp_mean is None
+    assert split.fluid_bound <= split.slowdown <= whole.integer_bound <= whole.slowdown
     assert measured(replace(setting, even=False), "none").closed_form is None
-
-
-def test_what_has_no_plan_is_told(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCHEMES, "ilp", lambda problem, _: NoPlan(problem.generation, "no time"))
-    found = measure(Case(setting, "none", "ilp", 1), LIMITS)
-    assert found == Missing("whole-leaf", "two jobs", "none", "ilp", 1, "no time")
 
 
 def test_every_run_has_a_problem_of_its_own(setting: Setting) -> None:
     made: list[Problem] = []
-    asked: list[tuple[Problem, int]] = []
+    asked: list[Problem] = []
 
     def make() -> Problem:
         made.append(problem_of(setting.fabric, setting.jobs))
         return made[-1]
 
     def scheme(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
-        asked.append((problem, limits.ecmp_draws))
+        asked.append(problem)
         return plan(problem, limits)
 
     timed = timed_runs(make, scheme, LIMITS, Runs(most=3, budget_s=60))
     assert len(made) == 4
-    assert all(problem is of for (problem, _), of in zip(asked, made, strict=True))
-    assert [draws for _, draws in asked] == [20, 0, 0, 0]
+    assert all(problem is of for problem, of in zip(asked, made, strict=True))
     assert timed.times.runs == 3
     slow = timed_runs(make, plan, LIMITS, Runs(most=3, budget_s=0))
     assert (slow.times.runs, slow.times.total_ms > 0) == (1, True), "a slow first run is the only one"
@@ -252,18 +234,16 @@ def test_targets_are_met_or_not(row: Row) -> None:
     unproven = replace(proven, certificate="gap")
     assert met("hit one job", rows=[proven, unproven, replace(proven, total_ms=1001.0)]) == (1, 3)
     assert met("proven within 500 ms", rows=[proven, replace(proven, total_ms=499.0)]) == (1, 2)
-    assert targets([replace(row, scheme="greedy")], []) == []
     assert met("moves, proven", changes=[change_row(), change_row(fewest=False)]) == (1, 2)
 
 
 def test_workloads_of_a_group_are_summed_up(row: Row) -> None:
     other = replace(row, workload="b", slowdown=3.0, total_ms=50.0, certificate="gap")
-    gone = Missing("whole-leaf", "c", "1-spine", "planned", 2, "no time")
-    line, alone = plan_lines([row, other, replace(row, scheme="greedy", max_subflows=1)], [gone])
-    assert (line["scheme"], line["workloads"], line["plans proven"]) == ("planned, split", "2, 1 without", "1")
+    line, alone = plan_lines([row, other, replace(row, max_subflows=1)])
+    assert (line["flows"], line["workloads"], line["plans proven"]) == ("split", "2", "1")
     assert line["slowdown"] == f"{(row.slowdown + 3) / 2:.3f}"
     assert (line["worst slowdown"], line["longest ms"]) == ("3.000", f"{max(50.0, row.total_ms):.0f}")
-    assert (alone["scheme"], alone["workloads"]) == ("greedy", "1")
+    assert (alone["flows"], alone["workloads"]) == ("whole", "1")
     (summed,) = change_lines([change_row(), change_row(moves=4, fewest=False)])
     figures = [summed[name] for name in ("moves", "most moves", "moves proven the fewest", "plans proven")]
     assert figures == ["3.0", "4", "1", "2"]
