@@ -88,7 +88,8 @@ def rings_and_idle(hosts: Sequence[Host]) -> tuple[list[tuple[Host, ...]], tuple
 class Training:
     """All jobs of the demo, with one process per rank.
 
-    ``raw``: directory of the ranks' files. ``stall_s``: seconds without received data after which a rank ends."""
+    ``raw``: directory of the ranks' files. ``stall_s``: seconds without received data after which a rank ends.
+    ``iterations``: number after which a job ends by itself; None: it runs until it is stopped."""
 
     lab: Lab
     jobs: Sequence[TrainingJob]
@@ -98,6 +99,7 @@ class Training:
     raw: Path
     stall_s: float = STALL_S
     lease_s: float = JOB_LEASE_S
+    iterations: int | None = None
     _ranks: dict[str, list[_Rank]] = field(default_factory=dict)
 
     def start(self) -> None:
@@ -131,6 +133,7 @@ class Training:
         words = (str(word) for pair in options.items() for word in pair)
         argv = [sys.executable, "-m", "mininet_topos.trainer", *words]
         argv += ["--reports-connections"] * job.reports_connections
+        argv += ["--iterations", str(self.iterations)] if self.iterations else []
         with log.with_suffix(".log").open("w") as output:
             process = self.lab.popen(job.hosts[rank].name, argv, stdout=output, stderr=subprocess.STDOUT)
         return _Rank(process, log)

@@ -47,7 +47,10 @@ def waits(site: Site, hosts: Sequence[Host], folder: Path) -> None:
     jobs = [TrainingJob("waiting", tuple(hosts))]
     training = Training(site.lab, jobs, ELEMENTS, site.controller.address, folder / "ports", raw, lease_s=SHORT_LEASE_S)
     training.start()
-    uids = lambda: {job.spec.job_id: job.uid for job in site.client.list_jobs()}  # noqa: E731
+
+    def uids() -> dict[str, str]:
+        return {job.spec.job_id: job.uid for job in site.client.list_jobs()}
+
     wait_for(lambda: "waiting" in uids(), "the registration")
     uid, lost = uids()["waiting"], hosts[1]
     site.lab.cut(lost.name, lost.leaf)
