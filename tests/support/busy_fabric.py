@@ -62,6 +62,7 @@ class BusyFabric(FakeFabric):
         self.seed = seed
         self.lag_s = 0.0
         self._ports: dict[FlowId, list[PortRef]] = {}
+        self._ports_of: object = None
         self.soon: frozenset[Dpid] = frozenset()
         self._told: defaultdict[Dpid, Counter[FlowKey]] = defaultdict(Counter)
         self._told_at = self._soon_at = self.now
@@ -92,7 +93,7 @@ class BusyFabric(FakeFabric):
 
     def rates_bps(self) -> Mapping[FlowId, float]:
         flows = [*self.stray_bps, *(flow for ring in self.rings for flow in ring.flows)]
-        ports = self._ports = {flow: self.ports_on(flow) for flow in flows}
+        ports = self._ports_on(flows)
         taken: Counter[PortRef] = Counter()
         for flow, bps in self.stray_bps.items():
             taken.update(dict.fromkeys(ports[flow], int(bps)))
@@ -103,6 +104,13 @@ class BusyFabric(FakeFabric):
             left = min(max(0.05 * FABRIC_BPS, FABRIC_BPS - taken[port]) / sharing[port] for port in used)
             rates |= dict.fromkeys(ring.flows, min(ring.most_bps, left) * ring.duty(self.now))
         return rates
+
+    def _ports_on(self, flows: Sequence[FlowId]) -> dict[FlowId, list[PortRef]]:
+        switches = self.switches.values()
+        now = flows, [(*of.flows.values(), *of.groups.values(), *of.up.values()) for of in switches], dict(self.hosts)
+        if now != self._ports_of:
+            self._ports_of, self._ports = now, {flow: self.ports_on(flow) for flow in flows}
+        return self._ports
 
     def ports_on(self, flow: FlowId) -> list[PortRef]:
         """Return the ports through which a flow leaves each switch, in order."""

@@ -19,6 +19,8 @@ from controller.planning.snapshot import (
 )
 
 Kind = TypeVar("Kind")
+LIMIT_S = 0.02
+"""Time limit that searches count in steps: enough for the small fabrics of tests."""
 
 
 class FakePlanner:
@@ -41,7 +43,7 @@ class FakePlanner:
         if isinstance(received, WorkOutSlowdowns):
             found = slowdowns_of(problem, received.draws)
             return [passed(found)] if found else []
-        received = replace(received, limits=replace(received.limits, time_limit_s=0.1, deterministic=True))
+        received = replace(received, limits=replace(received.limits, time_limit_s=LIMIT_S, deterministic=True))
         planned = self._answers.plan(received, problem)
         self.goals |= self._answers.goals
         found = self._answers.running(received, problem, planned)
