@@ -2,13 +2,17 @@
 
 The process has one thread while it forks, and each fork gets its own hub of eventlet. It ends with the test run, and
 the kernel kills its forks then. A request is an environment, a working directory, a command line and a log, or a
-process id to wait for."""
+process id to wait for.
+
+The children of a controller, such as the planner, are forks too. A second fork, made before the controller has threads,
+makes them in its place: their parent is the controller, as if it had started them."""
 
 import ctypes
 import gc
 import importlib
 import json
 import os
+import platform
 import runpy
 import select
 import signal
@@ -18,14 +22,26 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from fcntl import F_DUPFD_CLOEXEC, fcntl
+from multiprocessing import util
 from typing import Any
 
 import pytest
 
+from controller.child import THE_CONTROLLERS
 from mininet_topos import controller_process
 
-MODULES = ("signalbox.cli", "controller.commands.serving", "controller.serving.serve", "controller.southbound.run_hub")
+MODULES = (
+    "signalbox.cli",
+    "controller.commands.serving",
+    "controller.planning.worker",
+    "controller.serving.serve",
+    "controller.southbound.own_process",
+    "controller.southbound.run_hub",
+)
 PR_SET_PDEATHSIG = 1
+SYS_CLONE = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+CLONE_PARENT = 0x8000
 
 
 class Fork(subprocess.Popen[bytes]):
@@ -139,9 +155,64 @@ def run(parent: int, environ: dict[str, str], folder: str, argv: list[str], log:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
+    requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if not os.fork():
+        requests.close()
+        make_children(theirs)
+        return
+    theirs.close()
     importlib.import_module("eventlet.hubs").use_hub()
+    usual, asking = util.spawnv_passfds, threading.Lock()
+
+    def spawn(path: bytes, words: list[str], files: list[int]) -> int:
+        if "--multiprocessing-fork" not in words:
+            return usual(path, words, files)
+        with asking:
+            socket.send_fds(requests, [json.dumps([words[1:], files]).encode()], files)
+            return int(requests.recv(100))
+
+    vars(util)["spawnv_passfds"] = spawn
     sys.argv[1:] = argv
     runpy.run_module("controller", run_name="__main__", alter_sys=True)
+
+
+def make_children(requests: socket.socket) -> None:
+    """Make forks that are children of this process's parent: each runs the code of a command ``python -c``.
+
+    A request is the command line, and the numbers of the files that the fork gets, with the files."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, THE_CONTROLLERS)
+    while True:
+        request, files, _, _ = socket.recv_fds(requests, 1 << 16, 100)
+        if not request:
+            return
+        words, numbers = json.loads(request)
+        made = fork_as_sibling()
+        if not made:
+            requests.close()
+            importlib.import_module("eventlet.hubs").use_hub()
+            above = max(numbers) + 1
+            high = [fcntl(file, F_DUPFD_CLOEXEC, above) for file in files]
+            os.closerange(3, above)
+            for file, number in zip(high, numbers, strict=True):
+                os.dup2(file, number)
+                os.close(file)
+            code = words.index("-c") + 1
+            sys.argv = ["-c", *words[code + 1 :]]
+            exec(words[code], {"__name__": "__main__"})
+            return
+        for file in files:
+            os.close(file)
+        requests.send(str(made).encode())
+
+
+def fork_as_sibling() -> int:
+    """Fork, as ``os.fork`` does, but make the new process a child of this process's parent."""
+    python, libc = ctypes.pythonapi, ctypes.PyDLL(None)
+    python.PyOS_BeforeFork()
+    made = int(libc.syscall(SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, *[ctypes.c_long(0)] * 4))
+    (python.PyOS_AfterFork_Parent if made else python.PyOS_AfterFork_Child)()
+    return made
 
 
 if __name__ == "__main__":

@@ -23,17 +23,20 @@ def controller(etcd: EtcdProcess, prefix: str, tmp_path: Path) -> ControllerProc
 
 
 def southbound_of(controller: ControllerProcess) -> int:
-    """Return the id of the child that listens for switches: the only one with the controller's own priority."""
+    """Return the id of the child that listens for switches: the last one with the controller's own priority.
+
+    The one before may be the fork of ``tests.support.preloaded`` that makes children."""
     assert controller.process
     pid = controller.process.pid
     children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
     niceness = os.getpriority(os.PRIO_PROCESS, pid)
-    return next(
+    *_, found = (
         child
         for child in children
         if os.getpriority(os.PRIO_PROCESS, child) == niceness
         and b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()
     )
+    return found
 
 
 def test_switches_are_served_until_the_process_ends_and_the_controller_with_it(controller: ControllerProcess) -> None:
