@@ -1,10 +1,10 @@
-"""Benchmark ``rewiring``: iteration times on emulated optical switches, against other wirings and packet switches.
+"""Benchmark ``rewiring``: iteration times on emulated optical switches, against a packet switch.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks rewiring
 
-Each job trains on the wiring that the controller chooses for it, on random wirings, on one packet switch of the same
-cost, and on leaves and spines. The results are measured and modelled iteration times, and the cost of changing circuits
-(``changes``). The exit status is 1 when a target is missed.
+Each job trains on the wiring that the controller chooses for it, and on one packet switch of the same cost. The results
+are measured and modelled iteration times, and the cost of changing circuits (``changes``). The exit status is 1 when a
+target is missed.
 """
 
 import os
@@ -24,24 +24,19 @@ from benchmarks.rewiring.changes import Changed, Cut, changes, failures
 from benchmarks.rewiring.jobs import JOBS, SERVERS
 from controller.circuits.wiring.evaluation import Answer, Way
 from mininet_topos.demo.report import Target
-from mininet_topos.rewiring.fabrics import Circuits, Trained, circuits, leaves, one_switch, one_way, train_alone
+from mininet_topos.lab.lab import Lab
+from mininet_topos.rewiring.fabrics import Circuits, Trained, circuits, one_switch, one_way, train_alone
 from mininet_topos.rewiring.model import (
     Job,
     Size,
     evaluated,
-    on_leaf_spine,
-    on_wiring,
     planned_s,
-    random_wiring,
     scaled,
     ways_of,
 )
 from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row, as_modelled
 from signalbox.errors import InvalidInput
-from signalbox.words import Mode
 
-MEDIAN, WORST = "random wiring, median", "random wiring, worst"
-ECMP, PLANNED = "3 leaves x 2 spines, ECMP", "3 leaves x 2 spines, planned"
 FACTOR = 2.0
 """Target: time on the switch / time on the chosen wiring, at least, for the best job."""
 
@@ -52,41 +47,18 @@ class OfJob:
     refused: bool
     """Whether the controller would refuse to wire switches for the job."""
     chosen: Row
-    random: tuple[Row, ...]
-    """Rows on random wirings."""
-    others: tuple[Row, ...]
-    """Rows on the switch, and on leaves and spines."""
+    switch: Row
 
     @property
     def rows(self) -> list[Row]:
-        return [self.chosen, *middle_and_worst(self.random), *self.others]
-
-    @property
-    def switch(self) -> Row:
-        return next(row for row in self.others if row.fabric == SWITCH)
+        return [self.chosen, self.switch]
 
     def data(self) -> dict[str, Any]:
-        return {
-            "job": self.name,
-            "refused": self.refused,
-            "rows": [row.data() for row in self.rows],
-            "random": [row.data() for row in self.random],
-        }
-
-
-def middle_and_worst(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with the median and with the largest measured time; none without rows.
-
-    If the number of rows is even, the median is the faster of the two in the middle."""
-    if not rows:
-        return []
-    ordered = sorted(rows, key=lambda row: row.measured_s)
-    return [_named(ordered[(len(ordered) - 1) // 2], MEDIAN), _named(ordered[-1], WORST)]
+        return {"job": self.name, "refused": self.refused, "rows": [row.data() for row in self.rows]}
 
 
 def targets(jobs: Sequence[OfJob], changed: Changed | None) -> list[Target]:
-    found = [as_modelled(row, f"{job.name}, ") for job in jobs for row in job.rows if row.modelled_s is not None]
-    found = [target for target in found if ECMP not in target.name]
+    found = [as_modelled(row, f"{job.name}, ") for job in jobs for row in job.rows]
     factors = {job.name: job.switch.measured_s / job.chosen.measured_s for job in jobs}
     best = max(factors.values())
     found.append(Target(f"{SWITCH} / {CHOSEN}, best job", f"{best:.2f}", f">= {FACTOR:g}", best >= FACTOR))
@@ -112,17 +84,12 @@ def change_times(ms: Sequence[float]) -> dict[str, Any]:
     return {"count": len(ms), "median_ms": median(ms), "max_ms": max(ms)}
 
 
-def _named(row: Row, name: str) -> Row:
-    return Row(**{**asdict(row), "fabric": name})
-
-
 RESULTS = Path("out/bench/rewiring.json")
 SIZE = Size(SERVERS, 4, 2.0)
 DIVISOR = 150.0
 """Divisor of the jobs' bytes."""
 ITERATIONS = 3
 """Number of iterations to measure, after a first one that is left out."""
-LEAVES, SPINES = 3, 2
 
 say = Console(stderr=True, highlight=False).print
 
@@ -146,21 +113,11 @@ class Measuring:
         orders = self.answer.best.found.orders
         return self._row(CHOSEN, found.parallelization, max(map(len, orders), default=0), modelled_s, found)
 
-    def random(self, fabric: Circuits, number: int) -> Row:
-        """Train the job on the random wiring with the seed ``number``, and return the row."""
-        best = self.answer.best
-        wiring = random_wiring(SERVERS, SIZE.interfaces, number)
-        runs = on_wiring(self.ways[best.name], best.found.orders, wiring, SIZE)
-        found = fabric.train(self.job, f"{self.name}-random-{number}", ITERATIONS, (wiring, runs))
-        return self._row(f"random wiring {number}", runs.parallelization, runs.rings, runs.planned_s, found)
-
-    @property
-    def elsewhere(self) -> Job:
-        """Job in the parallelization that is best on a switch."""
-        return one_way(self.job, self.answer.other.name)
-
-    def other(self, fabric: str, modelled_s: float, found: Trained) -> Row:
-        return self._row(fabric, self.answer.other.name, 1, modelled_s, found)
+    def on_switch(self, lab: Lab, folder: Path) -> Row:
+        """Train the job in the parallelization that is best on a switch, and return the row."""
+        other = self.answer.other
+        found = train_alone(lab, one_way(self.job, other.name), f"{self.name}-switch", folder, ITERATIONS)
+        return self._row(SWITCH, other.name, 1, other.other_s, found)
 
     def _row(self, fabric: str, parallelization: str, rings: int, modelled_s: float, found: Trained) -> Row:
         row = Row(fabric, parallelization, rings, modelled_s, found.mean_s, found.iterations_s)
@@ -178,18 +135,17 @@ def measuring(name: str) -> Measuring:
 
 
 def main(
-    wirings: Annotated[int, typer.Option(min=0, help="Number of random wirings of each job.")] = 20,
     change: Annotated[
         int, typer.Option(min=0, help="Number of changes of 18 circuits while a job trains; 0: none.")
     ] = 10,
     cuts: Annotated[int, typer.Option(min=0, help="Number of fibre pairs of a job to cut; 0: none.")] = 6,
     only: Annotated[list[str] | None, typer.Option("--job", help="Job to measure.", show_default="all")] = None,
 ) -> None:
-    """Emulate optical switches that are wired for jobs, and compare with other wirings and with packet switches."""
+    """Emulate optical switches that are wired for jobs, and compare with a packet switch."""
     load, began = os.getloadavg()[0], time.time()
     asked = [*map(measuring, only or JOBS)]
     with tempfile.TemporaryDirectory(prefix="signalbox-rewiring-") as scratch:
-        of_jobs, ms, changed, cut = _run(asked, wirings, change, cuts, Path(scratch))
+        of_jobs, ms, changed, cut = _run(asked, change, cuts, Path(scratch))
     judged = targets(of_jobs, changed)
     times = change_times(ms)
     found: dict[str, Any] = {
@@ -212,37 +168,20 @@ def main(
 
 
 def _run(
-    asked: Sequence[Measuring], wirings: int, change: int, cuts: int, scratch: Path
+    asked: Sequence[Measuring], change: int, cuts: int, scratch: Path
 ) -> tuple[list[OfJob], list[float], Changed | None, list[Cut]]:
     """Measure everything.
 
     Returns the rows of each job, the milliseconds of the circuit changes for these jobs, the changes beside a
     training job, and the cuts."""
     began = time.time()
-    chosen: dict[str, Row] = {}
-    random: dict[str, list[Row]] = {}
-    others: dict[str, list[Row]] = {each.name: [] for each in asked}
     with circuits(SIZE, scratch) as fabric:
         say(f"{SERVERS} servers at {SIZE.interfaces} optical switches, {SIZE.mbps:g} Mbit/s")
-        for each in asked:
-            chosen[each.name] = each.chosen(fabric)
-            random[each.name] = [each.random(fabric, number) for number in range(1, wirings + 1)]
+        chosen = [each.chosen(fabric) for each in asked]
         ms = [each.ms for each in fabric.changes(began)]
         changed = changes(fabric, change) if change else None
         cut = failures(fabric, cuts) if cuts else []
     with one_switch(SIZE) as lab:
-        for each in asked:
-            found = train_alone(lab, each.elsewhere, f"{each.name}-switch", scratch, ITERATIONS)
-            others[each.name].append(each.other(SWITCH, each.answer.other.other_s, found))
-    with leaves(SIZE, LEAVES, SPINES, scratch / "leaves") as fabric_of_leaves:
-        for each in asked:
-            modelled_s = on_leaf_spine(each.ways[each.answer.other.name], LEAVES, SPINES, SIZE)
-            kinds = ((ECMP, Mode.ECMP), (PLANNED, Mode.PLANNED))
-            for (name, mode), time_s in zip(kinds, modelled_s, strict=True):
-                trained = fabric_of_leaves.train(each.elsewhere, f"{each.name}-{mode}", ITERATIONS, mode)
-                others[each.name].append(each.other(name, time_s, trained))
-    rows = [
-        OfJob(each.name, each.answer.refused, chosen[each.name], tuple(random[each.name]), tuple(others[each.name]))
-        for each in asked
-    ]
+        switch = [each.on_switch(lab, scratch) for each in asked]
+    rows = [OfJob(each.name, each.answer.refused, *of) for each, *of in zip(asked, chosen, switch, strict=True)]
     return rows, ms, changed, cut

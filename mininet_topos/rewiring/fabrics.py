@@ -1,4 +1,4 @@
-"""Emulated fabrics on which jobs are compared: servers at optical switches, one switch, leaves and spines.
+"""Emulated fabrics on which jobs are compared: servers at optical switches, and one switch.
 
 In: sizes, a job, and optionally its wiring. Out: the measurements of the job's ranks. Labs, controllers and training
 processes each end with their ``with`` block.
@@ -7,7 +7,7 @@ processes each end with their ``with`` block.
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -30,7 +30,6 @@ from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobSpec
 from signalbox.mapping import job_spec, word_in
-from signalbox.words import Mode
 
 PREFIX = "w"
 """Prefix of the labs' names."""
@@ -175,55 +174,6 @@ def train_alone(lab: Lab, job: Job, job_id: str, folder: Path, iterations: int) 
     """Train a job without a controller, and return its measurements. ``job`` must have no parallelizations."""
     with running(lab, job, job_id, folder) as training:
         return Trained(measured(training, time.monotonic(), iterations))
-
-
-@dataclass
-class Leaves:
-    """Leaf-spine lab with full bisection bandwidth, and its controller."""
-
-    lab: Lab
-    controller: ControllerProcess
-    client: Client
-    folder: Path
-
-    def train(self, job: Job, job_id: str, iterations: int, mode: Mode) -> Trained:
-        """Train a job, and return its measurements. ``job`` must have no parallelizations."""
-        self.client.set_mode(mode)
-        with running(self.lab, job, job_id, self.folder, self.controller.address) as training:
-            states = {Mode.ECMP: {"ecmp"}}.get(mode, {"pinned"})
-            wait_for(lambda: self._state(job_id) in states, f"{job_id} to be {mode}", READY_S, POLL_S)
-            times_s = measured(training, time.monotonic(), iterations)
-        wait_for(lambda: not self.client.list_jobs(), f"{job_id} to leave", ENDED_S, POLL_S)
-        return Trained(times_s)
-
-    def _state(self, job_id: str) -> str:
-        self.controller.check()
-        with suppress(SignalboxError):  # it is about to be registered
-            return word_in(self.client.get_job(job_id), "state")
-        return ""
-
-
-@contextmanager
-def leaves(size: Size, leaf_count: int, spines: int, folder: Path) -> Iterator[Leaves]:
-    """Run a leaf-spine lab with full bisection bandwidth, and its controller.
-
-    Raises ``LabError``, and ``SignalboxError`` when the controller does not start."""
-    folder.mkdir(parents=True, exist_ok=True)
-    each = size.servers // leaf_count
-    rates = size.other_mbps, size.other_mbps * each / spines
-    settings: Settings = {
-        **CONTROLLER,
-        "fabric": {"link_bps": rates[1] * 1e6, "host_link_bps": rates[0] * 1e6},
-        "planning": {**CONTROLLER["planning"], "mode": "ecmp"},
-    }
-    controller = ControllerProcess(folder, settings=settings)
-    topo = LeafSpine(leaf_count, spines, each, *rates, prefix=PREFIX)
-    with large_socket_buffers(), Lab(topo, controller=controller.target) as lab, controller.running() as client:
-        lab.wait_connected()
-        lengthen_queues(lab, QUEUE_S)
-        expected = 2 * leaf_count * spines
-        wait_for(lambda: client.get_status().links >= expected, "all links", READY_S, POLL_S)
-        yield Leaves(lab, controller, client, folder)
 
 
 # ---- training

@@ -1,7 +1,7 @@
 """Model of a job on a fabric: the seconds of an iteration, and the rings with the shortest time; random wirings. Pure.
 
-In: a job (a mapping with the fields of a job file, without id and addresses), a wiring or a leaf-spine fabric, and the
-rates of the emulated links. The model is that of ``signalbox design wiring`` (docs/wiring.md), with the payload rate of
+In: a job (a mapping with the fields of a job file, without id and addresses), a wiring, and the rates of the emulated
+links. The model is that of ``signalbox design wiring`` (docs/wiring.md), with the payload rate of
 an emulated link in place of its line rate.
 
 Random wirings, for comparison, are connected, and have d circuits out of and into each server. No two circuits connect
@@ -10,7 +10,7 @@ the same servers in the same direction.
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,14 +29,10 @@ from controller.circuits.wiring.evaluation import (
 )
 from controller.circuits.wiring.finder import Orders
 from controller.circuits.wiring.traffic import in_rings, traffic_of
-from controller.planning.efficiency import hashed_links, phase_slowdowns
-from controller.planning.next_hops import NextHops
-from controller.planning.plan import answered
-from controller.planning.planner import plan
+from controller.planning.efficiency import phase_slowdowns
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.snapshot import ideal_time_s
 from mininet_topos.demo.report import ideal_goodput_bps
-from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.scenario import GIGABIT, problem_of
 from offline.scenarios.workloads import announced
 from signalbox.jobs.collectives import virtual_links
@@ -105,8 +101,6 @@ def scaled(job: Job, divisor: float) -> Job:
 
 
 LIMITS = PlanLimits(time_limit_s=5.0, ecmp_draws=0)
-DRAWS = 100
-"""Number of random hashes over which ECMP's time is averaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,26 +175,6 @@ def on_wiring(way: Way, orders: Sequence[Orders], wiring: Wiring, size: Size) ->
 def planned_s(way: Way, runs: JobSpec, wiring: Wiring, size: Size) -> float:
     """Return the modelled seconds of an iteration on circuits with planned routes."""
     return _on_circuits(way, runs, wiring, size)
-
-
-def on_leaf_spine(way: Way, leaves: int, spines: int, size: Size) -> tuple[float, float]:
-    """Return the seconds of an iteration on a leaf-spine with full bisection: the mean under ECMP, and planned.
-
-    Rings are in rank order."""
-    nic_bps = size.rates.other_gbps * GIGABIT
-    each = size.servers // leaves
-    fabric = leaf_spine(leaves, spines, each, nic_bps, nic_bps * each / spines)
-    spec = in_rings(way.spec, ((rings, ()) for rings in traffic_of(way.spec).rings))
-    spec = spec.model_copy(update={"endpoints": hosts_for(fabric, spec.endpoints)})
-    problem = problem_of(fabric, [announced(spec, fabric)])
-    drawn = [_iteration_s(way, spec, problem, routes, nic_bps) for routes in _hashed(problem)]
-    made = answered(plan(problem, LIMITS))
-    return math.fsum(drawn) / len(drawn), _iteration_s(way, spec, problem, made.routes, nic_bps)
-
-
-def _hashed(problem: Problem) -> Iterator[Routes]:
-    hops = NextHops(problem)
-    return (hops.routes(hashed_links(problem, hops, seed)) for seed in range(DRAWS))
 
 
 def _on_circuits(way: Way, runs: JobSpec, wiring: Wiring, size: Size) -> float:

@@ -15,7 +15,6 @@ from mininet_topos.rewiring.fabrics import means, one_way
 from mininet_topos.rewiring.model import (
     Size,
     evaluated,
-    on_leaf_spine,
     on_wiring,
     planned_s,
     random_wiring,
@@ -66,16 +65,6 @@ def test_phases_follow_each_other_and_computing_overlaps_with_its_own() -> None:
     all_to_all_s = 9 / 3 * M / 7 * 8 / CIRCUIT_BPS  # 9 hops of each server's parts on three interfaces
     assert found.found.wiring.steps is not None
     assert planned_s(way, found.spec, found.found.wiring, size) == pytest.approx(100.25 + all_to_all_s)
-
-
-def test_a_ring_in_rank_order_has_no_collisions_on_leaves_and_an_all_to_all_has_some_under_ecmp() -> None:
-    (way,) = ways_of(all_reduce(), ADDRESSES)
-    nic_bps = ideal_goodput_bps(SIZE.other_mbps * 1e6)
-    assert on_leaf_spine(way, 3, 2, SIZE) == pytest.approx((RING_BITS / nic_bps, RING_BITS / nic_bps))
-    (way,) = ways_of({**EVERYONE, "collectives": [sends("all_to_all", ["all"], M)]}, ADDRESSES)
-    ecmp_s, planned = on_leaf_spine(way, 3, 2, SIZE)
-    assert planned == pytest.approx(11 / 12 * M * 8 / nic_bps)
-    assert ecmp_s > planned
 
 
 def test_the_demos_job_is_that_of_the_documentation() -> None:
