@@ -56,7 +56,6 @@ class Usage(NamedTuple):
     rss_bytes: int = 0
     peak_bytes: int = 0
     cpu_s: float = 0.0
-    processes: int = 0
 
 
 def usage(process: subprocess.Popen[bytes] | subprocess.Popen[str] | None) -> Usage:
@@ -92,7 +91,7 @@ def _usage(pid: int) -> Usage:
     if "VmRSS" not in fields:
         return Usage()
     rss, peak = (int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
-    return Usage(rss, peak, (int(times[11]) + int(times[12])) / TICKS_PER_S, 1)
+    return Usage(rss, peak, (int(times[11]) + int(times[12])) / TICKS_PER_S)
 
 
 def _tree(pid: int) -> Iterator[int]:

@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol
 
-from benchmarks.measures import usage
 from benchmarks.openflow_bytes import HEADER, Type, messages
 from controller.fabric.topology import Dpid
 from mininet_topos.controller_process import STOP_S, start
@@ -267,10 +266,6 @@ class Recorder:
             self._rest = data[at:]
         if self._process.poll() is not None:
             raise SignalboxError(f"the capture ended with status {self._process.returncode}")
-
-    @property
-    def cpu_s(self) -> float:
-        return usage(self._process).cpu_s
 
     def stop(self) -> None:
         self._process.communicate(timeout=STOP_S)

@@ -46,21 +46,12 @@ def shrunk(changes: Iterable[Change]) -> int:
     return count
 
 
-class Install(NamedTuple):
-    """Times of an install. ``first``: first mod sent. ``last``: last mod confirmed, None while one is not."""
-
-    first: float
-    last: float | None
-    changes: int
-
-
-def install(changes: Sequence[Change]) -> Install | None:
-    """Return the times of the install that consists of ``changes``; None without changes."""
-    if not changes:
+def install_s(changes: Sequence[Change]) -> float | None:
+    """Return the seconds from the first mod until the last one is confirmed; None while one is not, or without mods."""
+    confirmed = [change.confirmed for change in changes if change.confirmed is not None]
+    if not changes or len(confirmed) < len(changes):
         return None
-    confirmed = [change.confirmed for change in changes]
-    last = None if None in confirmed else max(time for time in confirmed if time is not None)
-    return Install(min(change.sent for change in changes), last, len(changes))
+    return max(confirmed) - min(change.sent for change in changes)
 
 
 @dataclass(frozen=True)
@@ -139,14 +130,12 @@ def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
 class Repair(NamedTuple):
     """Times of the repair after a cut, in seconds."""
 
-    seen: float
-    """Time at which the controller received the first port-status."""
     sent_s: float
-    """Time from ``seen`` until the last group-mod of the repair was sent."""
+    """Time from the first port-status until the last group-mod of the repair was sent."""
     groups_s: float
-    """Time from ``seen`` until the last group-mod of the repair was confirmed."""
+    """Time from the first port-status until the last group-mod of the repair was confirmed."""
     routes_s: float | None
-    """Time from ``seen`` until the last pin was moved; None if no pin had to move, or one has not."""
+    """Time from the first port-status until the last pin was moved; None if no pin had to move, or one has not."""
 
 
 def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: int, from_change: int) -> Repair | None:
@@ -160,14 +149,12 @@ def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: i
     if not seen or removal is None:
         return None
     first, routes_at = min(seen), moved(dead, changes)
-    return Repair(
-        first, removal.sent - first, removal.confirmed - first, None if routes_at is None else routes_at - first
-    )
+    return Repair(removal.sent - first, removal.confirmed - first, None if routes_at is None else routes_at - first)
 
 
 # ---- figures of a run
 
-REPAIRS = ("repair_ms", "controller_repair_ms", "reconfigured_ms", "repair_routes_ms")
+REPAIRS = ("repair_ms", "controller_repair_ms", "repair_routes_ms")
 SPREADS = ("echo_ms", *REPAIRS)
 
 
@@ -184,24 +171,14 @@ class Figures:
     build_s: float | None = None
     discovery_s: float | None = None
     """Time from the last switch's features reply until groups with all next hops are confirmed."""
-    discovery_from_start_s: float | None = None
-    """Time from the start of the controller's process until groups with all next hops are confirmed."""
-    links_reported_s: float | None = None
-    """Time from the last switch's features reply until the API reports all links, and all switches in sync."""
     pins: int | None = None
     """Number of pins on all switches together."""
     flows: int | None = None
     """Number of virtual links (pairs of ranks with traffic) of all jobs."""
     install_s: float | None = None
     """Time from the first mod after the registration of all jobs until the last mod is confirmed."""
-    install_from_call_s: float | None = None
-    """Time from the first call that registers a job until the last mod is confirmed."""
-    install_changes: int | None = None
-    """Number of mods for the install."""
     idle_cpu_percent: float | None = None
     """CPU time of the controller and its children while only counters and probes are sent, in percent of a core."""
-    observer_cpu_percent: float | None = None
-    """CPU time of the capture while only counters and probes are sent, in percent of a core."""
     false_link_downs: int | None = None
     """Links reported down although all are up, during planning.
 
@@ -213,8 +190,6 @@ class Figures:
     """Time until an echo request is answered. A spare switch without ports sends one every 10 ms during planning."""
     silent_loss_detect_s: float | None = None
     """Time from dropping LLDP in one direction of three cables until their removal from groups is confirmed."""
-    silent_loss_return_s: float | None = None
-    """Time from the end of dropping LLDP until groups that use the silenced links again are confirmed."""
     reconnect_resync_s: float | None = None
     """Time from making all switches reconnect until the API reports all links, and all switches in sync."""
     reconnect_rules_rewritten: int | None = None
@@ -231,23 +206,12 @@ class Figures:
     Only switches with another shortest path count."""
     controller_repair_ms: Spread | None = None
     """Time from the first port-status of a cut until the last group-mod of the repair is sent."""
-    reconfigured_ms: Spread | None = None
-    """Time from the first port-status of a cut until ovs-vsctl, which makes the cut, returns.
-
-    While Open vSwitch reconfigures its bridges, it reads no OpenFlow messages."""
     repair_routes_ms: Spread | None = None
     """Time from the first port-status of a cut until each pin that used the cable is confirmed on another path."""
-    routes_repaired: int | None = None
-    """Number of cuts after which at least one pin had to move, and all of them did."""
-    replug_s: float | None = None
-    """Time from plugging in all cut cables at once until groups with all next hops are confirmed."""
     rss_mb: float | None = None
     """Resident memory of all processes of the controller in MB: the largest of three samples.
 
     They are taken after the steps "idle", "planning" and "repairs"."""
-    rss_peak_mb: float | None = None
-    """Sum of the peak resident memory of the processes in MB."""
-    processes: int | None = None
     errors: int | None = None
     packets_lost: int | None = None
     """Number of packets that the capture could not record."""

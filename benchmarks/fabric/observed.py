@@ -95,8 +95,6 @@ class Observed:
         self.changes: list[Change] = []
         self.ports: list[PortStatus] = []
         self.errors: list[tuple[float, Dpid, int, int]] = []
-        self.last_confirmed = 0.0
-        """Time of the latest barrier reply that confirmed a change."""
 
     def message(self, at: float, dpid: Dpid, data: bytes) -> None:
         switch = self.switches.get(dpid)
@@ -113,7 +111,7 @@ class Observed:
             switch.barriers[xid], switch.open = switch.open, []
         elif kind == Type.BARRIER_REPLY:
             for change in switch.barriers.pop(xid, ()):
-                change.confirmed = self.last_confirmed = at
+                change.confirmed = at
                 if isinstance(change.what, GroupChange):
                     switch.in_doubt.discard(change.what.group_id)
         elif kind == Type.FEATURES_REPLY:

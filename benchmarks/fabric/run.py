@@ -85,9 +85,6 @@ class Run:
     def packets_lost(self) -> int:
         return self._recorder.lost if self._recorder is not None else 0
 
-    def observer_cpu_s(self) -> float:
-        return self._recorder.cpu_s if self._recorder is not None else 0.0
-
     def stop(self) -> None:
         self.controller.kill()
         if self._recorder is not None:

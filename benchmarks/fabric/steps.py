@@ -57,10 +57,9 @@ def measure(run: Run) -> None:
 
 def discovery(run: Run) -> None:
     """Measure the time from bare switches until their groups use every link."""
-    started = run.controller.start()
+    run.controller.start()
     with run.client() as client:
         run.wait_settled(client, "all links")
-        reported = time.monotonic()
         try:
             run.wait_complete("rules that use all links")
         finally:
@@ -74,8 +73,6 @@ def discovery(run: Run) -> None:
             if isinstance(change.what, GroupChange) and change.confirmed is not None
         )
         run.figures.discovery_s = done - connected
-        run.figures.discovery_from_start_s = done - started
-        run.figures.links_reported_s = reported - connected
         run.wait_quiet(QUIET_S, "the first rules to be confirmed")
 
 
@@ -83,7 +80,6 @@ def install(run: Run) -> None:
     """Measure the time from registering all jobs at once until the last pin is confirmed."""
     run.read()
     known = len(run.observed.changes)
-    called = time.monotonic()
     with run.client() as client, ThreadPoolExecutor(len(run.jobs)) as pool:
         for job in pool.map(lambda spec: client.register_job(spec).job, run.jobs):
             if job.missing_hosts:
@@ -94,22 +90,18 @@ def install(run: Run) -> None:
         time.sleep(QUIET_S)  # leaves the cores to the controller
         _wait_pinned(run)
         run.figures.flows = sum(job.virtual_links for job in client.list_jobs())
-    found = figures.install(run.observed.changes[known:])
-    if found is None or found.last is None:
+    run.figures.install_s = figures.install_s(run.observed.changes[known:])
+    if run.figures.install_s is None:
         raise StepFailed("the capture saw no pins confirmed")
     run.figures.pins = run.observed.pins()
-    run.figures.install_s = found.last - found.first
-    run.figures.install_from_call_s = found.last - called
-    run.figures.install_changes = found.changes
 
 
 def idle(run: Run) -> None:
     """Measure CPU time and memory while only counters and probes are exchanged."""
-    before, observed, since = usage(run.controller.process), run.observer_cpu_s(), time.monotonic()
+    before, since = usage(run.controller.process), time.monotonic()
     time.sleep(run.settings.idle_s)
     after, passed_s = usage(run.controller.process), time.monotonic() - since
     run.figures.idle_cpu_percent = 100 * (after.cpu_s - before.cpu_s) / passed_s
-    run.figures.observer_cpu_percent = 100 * (run.observer_cpu_s() - observed) / passed_s
     _memory(run)
 
 
@@ -178,7 +170,7 @@ def _plan_until(run: Run, until: float, plans: list[float]) -> None:
 
 
 def silent_loss(run: Run) -> None:
-    """Drop the probes of a few links in one direction, and measure how soon rules leave and use these links again."""
+    """Drop the probes of a few links in one direction, and measure how soon rules leave these links."""
     cuts = list(islice(run.blueprint.draw_cuts(run.settings.seed + 1), SILENT_LINKS))
     if not cuts:
         raise StepFailed("there is no cable to cut: the loss of any cable lengthens a path")
@@ -201,11 +193,9 @@ def silent_loss(run: Run) -> None:
         run.figures.silent_loss_detect_s = found[0] - since
     finally:
         run.switches.pass_lldp(ends)
-    since = time.monotonic()
     with run.client() as client:
         run.wait_settled(client, "silent links to come back")
     run.wait_complete("rules that use the links that came back")
-    run.figures.silent_loss_return_s = run.observed.last_confirmed - since
     _wait_pinned(run)
 
 
@@ -272,13 +262,10 @@ def repairs(run: Run) -> None:
         for name in REPAIRS:
             measured = [ms for repair in repairs if (ms := repair[name]) is not None]
             setattr(run.figures, name, Spread.of(measured))
-        run.figures.routes_repaired = sum(repair["repair_routes_ms"] is not None for repair in repairs)
-        since = time.monotonic()
         run.switches.plug(cut)
     with run.client() as client:
         run.wait_settled(client, "all links back")
     run.wait_complete("rules that use the links that came back")
-    run.figures.replug_s = run.observed.last_confirmed - since
     _memory(run)
 
 
@@ -295,16 +282,14 @@ def _repair(run: Run, cut: Cut) -> dict[str, float | None]:
         return bool(found)
 
     run.switches.cut([cut.cable])
-    returned = time.monotonic()
     run.wait(repaired, f"{run.blueprint.interface(cut.cable.a)} to be repaired", REPAIR_S)
     if dead.pins:
-        with suppress(StepFailed):  # routes_repaired does not count this cut
+        with suppress(StepFailed):  # this cut has no such time
             run.wait(lambda: repaired() and found[0].routes_s is not None, "new routes", ROUTES_S)
     (repair,) = found
     seconds = {
         "repair_ms": repair.groups_s,
         "controller_repair_ms": repair.sent_s,
-        "reconfigured_ms": max(0.0, returned - repair.seen),
         "repair_routes_ms": repair.routes_s,
     }
     return {name: None if of is None else MILLI * of for name, of in seconds.items()}
@@ -351,10 +336,7 @@ def unpinned(jobs: Iterable[Any]) -> list[str]:
 
 
 def _memory(run: Run) -> None:
-    found = usage(run.controller.process)
-    run.figures.rss_mb = max(run.figures.rss_mb or 0.0, found.rss_bytes / MEGA)
-    run.figures.rss_peak_mb = max(run.figures.rss_peak_mb or 0.0, found.peak_bytes / MEGA)
-    run.figures.processes = found.processes
+    run.figures.rss_mb = max(run.figures.rss_mb or 0.0, usage(run.controller.process).rss_bytes / MEGA)
 
 
 def _read_doubtful(run: Run) -> None:

@@ -65,7 +65,7 @@ def test_the_paper_in_small(tmp_path: Path, leaves: int, spines: int, cuts: int)
     assert found["switches_changed_on_restart"] == 0
     assert found["pins"] >= found["flows"] > 0
     assert found["cuts"] == cuts
-    times = ("discovery_s", "install_s", "silent_loss_detect_s", "reconnect_resync_s", "restart_s", "replug_s")
+    times = ("discovery_s", "install_s", "silent_loss_detect_s", "reconnect_resync_s", "restart_s")
     assert all(found[name] > 0 for name in times)
     for name in ("echo_ms", "repair_ms", "controller_repair_ms"):
         assert 0 < found[name]["p50"] <= found[name]["p99"] <= found[name]["max"]
@@ -73,7 +73,6 @@ def test_the_paper_in_small(tmp_path: Path, leaves: int, spines: int, cuts: int)
     assert all(0 < cut["controller_repair_ms"] < cut["repair_ms"] for cut in found["repairs"])
     assert found["packets_lost"] == 0
     assert found["rss_mb"] > 10
-    assert found["rss_peak_mb"] >= found["rss_mb"]
     assert not marked_bridges()
 
 
