@@ -5,29 +5,25 @@ numbers of hops of
 
 - near-geometric steps;
 - the finder's steps, also as counted by networkx on the finder's circuits (``searched_…``);
-- the best steps, if there are few servers;
 
 and a lower bound of the mean for all wirings.
 """
 
 import time
-from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from benchmarks.wiring.independent import most_and_mean_hops
-from controller.circuits.wiring.circuits import Floats, total_and_most
+from controller.circuits.wiring.circuits import total_and_most
 from controller.circuits.wiring.finder import Found, find
 from controller.circuits.wiring.rings import geometric_steps
 from controller.circuits.wiring.traffic import Rings, Traffic
-from offline.design.exact import best_steps, least_mean_hops
+from offline.design.exact import least_mean_hops
 
 SERVERS = (12, 16, 64, 128, 1024)
 INTERFACES = range(2, 9)
-EXACT = 16
-"""Number of servers up to which the best steps are searched for."""
 GBPS = 1e9
 RUNS = 3
 SENT = 2e9
@@ -36,30 +32,18 @@ SENT = 2e9
 Row = dict[str, Any]
 
 
-def job(servers: int, pairs: Floats) -> Traffic:
-    """Return an all-reduce over all servers in phase 1, and in phase 0 traffic in proportion to ``pairs``."""
+def job(servers: int) -> Traffic:
+    """Return an all-reduce over all servers in phase 1, and an all-to-all in phase 0."""
+    pairs = np.ones((servers, servers))
     np.fill_diagonal(pairs, 0.0)
     sent = SENT / 10 * servers * pairs / pairs.sum()
     return Traffic(servers, (Rings((tuple(range(servers)),), ({1: SENT},), ()),), {0: sent})
 
 
-def sparse(servers: int, seed: int = 1) -> Floats:
-    """Return traffic in which each server sends to four others, with random amounts."""
-    rng = np.random.default_rng(seed)
-    found = np.zeros((servers, servers))
-    for _ in range(4):
-        found[np.arange(servers), rng.permutation(servers)] += rng.random(servers)
-    return found
-
-
 def row(servers: int, interfaces: int) -> Row:
-    """Return the row of one size. Times are medians in milliseconds.
-
-    ``ms``, ``cpu_ms``: wall time and CPU time of the finder for an all-to-all. ``sparse_ms``, ``sparse_cpu_ms``: the
-    same for traffic from each server to four others."""
-    traffic = job(servers, np.ones((servers, servers)))
-    ms, cpu_ms, found = _timed([traffic] * RUNS, interfaces)
-    sparse_ms, sparse_cpu_ms, _ = _timed([job(servers, sparse(servers, seed)) for seed in range(RUNS)], interfaces)
+    """Return the row of one size. ``ms``, ``cpu_ms``: wall time and CPU time of the finder, medians in milliseconds."""
+    traffic = job(servers)
+    ms, cpu_ms, found = _timed(traffic, interfaces)
     published = total_and_most(servers, geometric_steps(servers, interfaces))
     circuits = ((circuit.src.server, circuit.dst.server) for circuit in found.wiring.circuits)
     most, mean = most_and_mean_hops(servers, circuits)
@@ -76,29 +60,17 @@ def row(servers: int, interfaces: int) -> Row:
         "geometric_diameter": published[1],
         "geometric_mean_hops": published[0] / (servers - 1),
         "least_mean_hops": least_mean_hops(traffic.of_pairs, interfaces),
-        **_exact(servers, interfaces),
         "ms": ms,
         "cpu_ms": cpu_ms,
-        "sparse_ms": sparse_ms,
-        "sparse_cpu_ms": sparse_cpu_ms,
     }
 
 
-def _timed(jobs: Sequence[Traffic], interfaces: int) -> tuple[float, float, Found]:
+def _timed(traffic: Traffic, interfaces: int) -> tuple[float, float, Found]:
     """Return the median wall time and the median CPU time of the finder in milliseconds, and its last result."""
     taken = []
-    for traffic in jobs:
+    for _ in range(RUNS):
         began, cpu = time.perf_counter(), time.process_time()
         found = find(traffic, interfaces, GBPS)
         taken.append((1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - cpu)))
     wall, busy = (median(each) for each in zip(*taken, strict=True))
     return wall, busy, found
-
-
-def _exact(servers: int, interfaces: int) -> Row:
-    """Return the smallest mean number of hops for rings alone and for any steps; None if there are too many servers."""
-    if servers > EXACT:
-        return {"best_of_rings": None, "best_of_all": None, "proven": None}
-    rings, of_rings = best_steps(servers, interfaces, interfaces)
-    steps, of_all = best_steps(servers, interfaces, 0)
-    return {"best_of_rings": rings.mean, "best_of_all": steps.mean, "proven": of_rings and of_all}

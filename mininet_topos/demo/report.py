@@ -114,7 +114,7 @@ def mean_iteration_s(logs: Iterable[RankLog], start: float, end: float) -> float
     """Return the mean iteration time over iterations, then over jobs, as in the publication; None without iterations.
 
     Only iterations that lie completely between ``start`` and ``end`` count. A mean over all iterations would give more
-    weight to jobs without collisions, which finish more iterations; the report has it as ``pooled``."""
+    weight to jobs without collisions, which finish more iterations."""
     means = [mean for mean in iteration_by_job_s(logs, start, end).values() if mean is not None]
     return fmean(means) if means else None
 
@@ -215,7 +215,6 @@ def build_report(logs: Sequence[RankLog], moments: Moments, seen: Observed) -> d
         "planned_iteration_s": _rounded(planned),
         "ecmp_iteration_by_job_s": _all_rounded(iteration_by_job_s(logs, moments.training, moments.planning)),
         "planned_iteration_by_job_s": _all_rounded(iteration_by_job_s(logs, moments.planned, moments.cut)),
-        "pooled": _pooled(logs, moments),
         "ecmp_over_planned": _ratio(ecmp, planned),
         "planned_over_ideal": _ratio(planned, seen.ideal_iteration_s),
         "ecmp_modelled": {"mean": _rounded(plan.ecmp_mean), "p95": _rounded(plan.ecmp_p95)},
@@ -237,16 +236,6 @@ def build_report(logs: Sequence[RankLog], moments: Moments, seen: Observed) -> d
         "iterations": sum(len(log.iterations) for log in logs if log.rank == 0),
         "iterations_lost": lost_iterations(logs, 0.0, float("inf")),
         "moments": {name: _rounded(getattr(moments, name) - moments.training) for name in Moments.__slots__},
-    }
-
-
-def _pooled(logs: Sequence[RankLog], moments: Moments) -> dict[str, float | None]:
-    ecmp = pooled_iteration_s(logs, moments.training, moments.planning)
-    planned = pooled_iteration_s(logs, moments.planned, moments.cut)
-    return {
-        "ecmp_iteration_s": _rounded(ecmp),
-        "planned_iteration_s": _rounded(planned),
-        "ecmp_over_planned": _ratio(ecmp, planned),
     }
 
 
