@@ -3,8 +3,8 @@
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks rewiring
 
 Each job trains on the wiring that the controller chooses for it, and on one packet switch of the same cost. The results
-are measured and modelled iteration times, and the cost of changing circuits (``changes``). The exit status is 1 when a
-target is missed.
+are measured and modelled iteration times, and the cost of cut fibres (``cuts``). The exit status is 1 when a target is
+missed.
 """
 
 import os
@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.measures import report
-from benchmarks.rewiring.changes import Changed, Cut, changes, failures
+from benchmarks.rewiring.cuts import Cut, failures
 from benchmarks.rewiring.jobs import JOBS, SERVERS
 from controller.circuits.wiring.evaluation import Answer, Way
 from mininet_topos.demo.report import Target
@@ -57,7 +57,7 @@ class OfJob:
         return {"job": self.name, "refused": self.refused, "rows": [row.data() for row in self.rows]}
 
 
-def targets(jobs: Sequence[OfJob], changed: Changed | None) -> list[Target]:
+def targets(jobs: Sequence[OfJob]) -> list[Target]:
     found = [as_modelled(row, f"{job.name}, ") for job in jobs for row in job.rows]
     factors = {job.name: job.switch.measured_s / job.chosen.measured_s for job in jobs}
     best = max(factors.values())
@@ -66,10 +66,6 @@ def targets(jobs: Sequence[OfJob], changed: Changed | None) -> list[Target]:
         met = None if job.refused else factors[job.name] >= 1
         figure = f"{factors[job.name]:.2f}" + (" (refused)" if job.refused else "")
         found.append(Target(f"{job.name}, {SWITCH} / {CHOSEN}", figure, ">= 1", met))
-    if changed:
-        found.append(
-            Target("packets of the other job lost", f"{changed.lost} of {changed.probes}", "0", not changed.lost)
-        )
     return found
 
 
@@ -135,9 +131,6 @@ def measuring(name: str) -> Measuring:
 
 
 def main(
-    change: Annotated[
-        int, typer.Option(min=0, help="Number of changes of 18 circuits while a job trains; 0: none.")
-    ] = 10,
     cuts: Annotated[int, typer.Option(min=0, help="Number of fibre pairs of a job to cut; 0: none.")] = 6,
     only: Annotated[list[str] | None, typer.Option("--job", help="Job to measure.", show_default="all")] = None,
 ) -> None:
@@ -145,43 +138,36 @@ def main(
     load, began = os.getloadavg()[0], time.time()
     asked = [*map(measuring, only or JOBS)]
     with tempfile.TemporaryDirectory(prefix="signalbox-rewiring-") as scratch:
-        of_jobs, ms, changed, cut = _run(asked, change, cuts, Path(scratch))
-    judged = targets(of_jobs, changed)
-    times = change_times(ms)
+        of_jobs, ms, cut = _run(asked, cuts, Path(scratch))
+    judged = targets(of_jobs)
     found: dict[str, Any] = {
         **asdict(SIZE),
         "divisor": DIVISOR,
         "load_before": load,
         "seconds": time.time() - began,
         "jobs": [job.data() for job in of_jobs],
-        "circuit_changes": times,
-        "change": asdict(changed) if changed else None,
+        "circuit_changes": change_times(ms),
         "cuts": [each._asdict() for each in cut],
         "targets": [target._asdict() for target in judged],
     }
     tables = {each["job"] + " (refused)" * each["refused"]: each["rows"] for each in found["jobs"]}
-    changes_found = [found["circuit_changes"], *([found["change"]] if changed else [])]
-    tables |= {"changes of circuits": changes_found, "cuts": found["cuts"], "targets": found["targets"]}
+    tables |= {"changes of circuits": [found["circuit_changes"]], "cuts": found["cuts"], "targets": found["targets"]}
     report(found, RESULTS, tables, *missed(judged) or ["all targets are met"])
     if missed(judged):
         raise typer.Exit(1)
 
 
-def _run(
-    asked: Sequence[Measuring], change: int, cuts: int, scratch: Path
-) -> tuple[list[OfJob], list[float], Changed | None, list[Cut]]:
+def _run(asked: Sequence[Measuring], cuts: int, scratch: Path) -> tuple[list[OfJob], list[float], list[Cut]]:
     """Measure everything.
 
-    Returns the rows of each job, the milliseconds of the circuit changes for these jobs, the changes beside a
-    training job, and the cuts."""
+    Returns the rows of each job, the milliseconds of the circuit changes for these jobs, and the cuts."""
     began = time.time()
     with circuits(SIZE, scratch) as fabric:
         say(f"{SERVERS} servers at {SIZE.interfaces} optical switches, {SIZE.mbps:g} Mbit/s")
         chosen = [each.chosen(fabric) for each in asked]
         ms = [each.ms for each in fabric.changes(began)]
-        changed = changes(fabric, change) if change else None
         cut = failures(fabric, cuts) if cuts else []
     with one_switch(SIZE) as lab:
         switch = [each.on_switch(lab, scratch) for each in asked]
     rows = [OfJob(each.name, each.answer.refused, *of) for each, *of in zip(asked, chosen, switch, strict=True)]
-    return rows, ms, changed, cut
+    return rows, ms, cut
