@@ -20,7 +20,6 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from mininet_topos.joining.connections import address_of
 from signalbox.client import DEFAULT_ADDRESS, Client, Unreachable
 from signalbox.credentials import Credentials
 from signalbox.errors import NotFound
@@ -89,6 +88,14 @@ def parsed(listed: str) -> list[Part]:
         elif session := CONNECTION_OF.search(line):
             parts.append(Part(session[1], ends, sum(map(int, CARRIED.findall(line)))))
     return [part for part in parts if part.session in sessions]
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Return address and port of a text such as ``10.0.1.1:5000`` or ``10.0.1.1%eth0:5000``.
+
+    A socket for both versions of IP is written ``[::ffff:10.0.1.1]:5000``."""
+    ip, _, port = text.rpartition(":")
+    return ip.strip("[]").removeprefix("::ffff:").partition("%")[0], int(port)
 
 
 def carrying(parts: Iterable[Part], address: str, peers: Container[str]) -> frozenset[Connected]:

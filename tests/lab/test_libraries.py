@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from mininet_topos.joining.connections import read_connections, received_from
 from mininet_topos.joining.jobs import LibraryJob, RunningJobs
 from mininet_topos.joining.launch import missing
 from mininet_topos.lab.lab import Lab
@@ -15,6 +14,7 @@ from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
+from tests.support.lab.connections import read_connections, received_from
 from tests.support.lab.fabric import Fabric, routes
 from tests.support.lab.needs import needs
 from tests.support.lab.waits import wait_for

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from mininet_topos.controller_process import Settings
-from mininet_topos.joining.connections import read_connections
 from mininet_topos.joining.mptcp import KERNEL, LEAST_BYTES, carrying, missing, read_parts
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.running_fabric import running_fabric
@@ -28,6 +27,7 @@ from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobSpec
+from tests.support.lab.connections import read_connections
 from tests.support.lab.counters import sent_up
 from tests.support.lab.fabric import routes
 from tests.support.lab.needs import needs

@@ -1,6 +1,6 @@
 """Bytes of connections, as ``ss -tin`` writes them."""
 
-from mininet_topos.joining.connections import Connection, parsed, received_from
+from tests.support.lab.connections import Connection, parsed, received_from
 
 LISTED = """\
 0      0              10.0.1.1:29500      10.0.1.2:41000

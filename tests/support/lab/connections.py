@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from mininet_topos.joining.mptcp import address_of
+
 RECEIVED = re.compile(r"\bbytes_received:(\d+)")
 
 
@@ -57,11 +59,3 @@ def received_from(connections: Iterable[Connection]) -> Counter[tuple[str, str]]
     for connection in connections:
         total[connection.peer_ip, connection.ip] += connection.received
     return total
-
-
-def address_of(text: str) -> tuple[str, int]:
-    """Return address and port of a text such as ``10.0.1.1:5000`` or ``10.0.1.1%eth0:5000``.
-
-    A socket for both versions of IP is written ``[::ffff:10.0.1.1]:5000``."""
-    ip, _, port = text.rpartition(":")
-    return ip.strip("[]").removeprefix("::ffff:").partition("%")[0], int(port)
