@@ -67,11 +67,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Times in ms, each the median of ``runs`` runs.
+    """Times in ms, each the median of ``runs`` runs."""
 
-    ``snapshot_ms``: time from fabric and jobs to the problem, which is not a part of ``total_ms``."""
-
-    snapshot_ms: float
     build_ms: float
     solve_ms: float
     check_ms: float
@@ -86,29 +83,21 @@ class Row(Times):
     group: str
     workload: str
     failure: str
-    failed_spines: int
     max_subflows: int
-    jobs: int
     flows: int
-    classes: int
-    """Number of classes of interchangeable flows between different leaves."""
     variables: int
     """Number of variables: pairs of a class and a path, where each link out of the source's leaf counts as one path."""
     slowdown: float
     mean_slowdown: float
     bound: float
-    fluid_bound: float
-    integer_bound: float
     closed_form: float | None
     """Smallest possible worst slowdown, where a formula is known (function ``closed_form``); None elsewhere."""
     certificate: str
-    slowdowns_proven: int
     solver: str
     subflows: float
     """Mean number of subflows of the routed flows."""
     most_subflows: int
     """Largest number of subflows of any routed flow."""
-    unrouted: int
 
     @property
     def proven(self) -> bool:
@@ -149,29 +138,21 @@ def measure(case: Case, limits: PlanLimits) -> Row:
     answer = _found(timed.answer)
     slowdowns = answer.sorted_slowdowns
     routed = max(1, len(answer.routes))
-    classes, variables = sizes(timed.problem)
     return Row(
         group=setting.group,
         workload=setting.name,
         failure=case.failure,
-        failed_spines=failure.spines,
         max_subflows=case.max_subflows,
-        jobs=len(jobs),
         flows=len(timed.problem.flows),
-        classes=classes,
-        variables=variables,
+        variables=variables(timed.problem),
         slowdown=answer.max_slowdown,
         mean_slowdown=fmean(slowdowns) if slowdowns else 1.0,
         bound=answer.bound,
-        fluid_bound=answer.fluid_bound,
-        integer_bound=answer.integer_bound,
         closed_form=closed_form(timed.problem, setting, failure, case.max_subflows > 1),
         certificate=answer.certificate,
-        slowdowns_proven=answer.slowdowns_proven,
         solver=answer.solver,
         subflows=answer.subflows / routed,
         most_subflows=max(map(len, answer.routes.values()), default=0),
-        unrouted=len(answer.unrouted),
         **asdict(timed.times),
     )
 
@@ -184,21 +165,19 @@ def timed_runs(
 ) -> Timed:
     """Run a planner several times, each time on a new problem made by ``make``."""
     began = time.perf_counter()
-    problem, first, snapshot_ms = _run(make, scheme, limits)
-    times = [(snapshot_ms, first)]
+    problem, first = _run(make, scheme, limits)
+    answers = [first]
     if time.perf_counter() - began < runs.budget_s:
-        times.clear()
-    while len(times) < runs.most and (not times or time.perf_counter() - began < runs.budget_s):
-        _, answer, snapshot_ms = _run(make, scheme, limits)
-        times.append((snapshot_ms, answer))
-    plans = [answer.times for _, answer in times if isinstance(answer, Plan)]
+        answers.clear()
+    while len(answers) < runs.most and (not answers or time.perf_counter() - began < runs.budget_s):
+        answers.append(_run(make, scheme, limits)[1])
+    plans = [answer.times for answer in answers if isinstance(answer, Plan)]
     medians = Times(
-        snapshot_ms=median(ms for ms, _ in times),
         build_ms=median([of.build_ms for of in plans] or [0.0]),
         solve_ms=median([of.solve_ms for of in plans] or [0.0]),
         check_ms=median([of.check_ms for of in plans] or [0.0]),
         total_ms=median([of.total_ms for of in plans] or [0.0]),
-        runs=len(times),
+        runs=len(answers),
     )
     return Timed(problem, first, medians)
 
@@ -216,14 +195,14 @@ def undisturbed() -> Iterator[None]:
         gc.unfreeze()
 
 
-def sizes(problem: Problem) -> tuple[int, int]:
-    """Return the numbers of classes and of variables, as in ``Row``."""
+def variables(problem: Problem) -> int:
+    """Return the number of variables, as in ``Row``."""
     classes = {
         (flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf, flow.max_subflows)
         for flow in problem.flows
         if flow.src_leaf != flow.dst_leaf
     }
-    return len(classes), sum(len(problem.paths.links_from(src)) for _, _, src, _, _ in classes)
+    return sum(len(problem.paths.links_from(src)) for _, _, src, _, _ in classes)
 
 
 def closed_form(problem: Problem, setting: Setting, failure: Failure, split: bool) -> float | None:
@@ -242,13 +221,11 @@ def closed_form(problem: Problem, setting: Setting, failure: Failure, split: boo
 
 def _run(
     make: Callable[[], Problem], scheme: Callable[[Problem, PlanLimits], Plan | NoPlan], limits: PlanLimits
-) -> tuple[Problem, Plan | NoPlan, float]:
-    began = time.perf_counter()
+) -> tuple[Problem, Plan | NoPlan]:
     problem = make()
-    snapshot_ms = 1000 * (time.perf_counter() - began)
     gc.collect()
     gc.freeze()
-    return problem, scheme(problem, limits), snapshot_ms
+    return problem, scheme(problem, limits)
 
 
 Change = Literal["cable fails", "job leaves"]
@@ -268,9 +245,6 @@ class ChangeRow:
     workload: str
     change: Change
     max_subflows: int
-    flows: int
-    before_slowdown: float
-    """Worst slowdown before the change."""
     displaced: int
     """Number of flows that lost their path. Their new paths do not count as moves."""
     repair_slowdown: float
@@ -279,8 +253,6 @@ class ChangeRow:
     slowdown: float
     bound: float
     certificate: str
-    slowdowns_proven: int
-    jobs: int
     moves: int
     """Number of flows that the plan moves from their path after the repair."""
     fewest: bool
@@ -328,16 +300,12 @@ def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -
         workload=setting.name,
         change=change,
         max_subflows=max_subflows,
-        flows=len(timed.problem.flows),
-        before_slowdown=before.max_slowdown,
         displaced=sum(not repaired.problem.is_in_force(flow) for flow in repaired.problem.flows),
         repair_slowdown=patched.max_slowdown,
         repair_ms=repaired.times.total_ms,
         slowdown=answer.max_slowdown,
         bound=answer.bound,
         certificate=answer.certificate,
-        slowdowns_proven=answer.slowdowns_proven,
-        jobs=len(left),
         moves=answer.moves,
         fewest=is_fewest(timed.problem, answer, limits),
         total_ms=timed.times.total_ms,
@@ -355,7 +323,7 @@ def is_fewest(problem: Problem, answer: Plan, limits: PlanLimits) -> bool:
     """Return whether the plan's moves are proven to be the fewest for its slowdowns (see the module)."""
     if not answer.moves:
         return True
-    if any(flow.max_subflows > 1 for flow in problem.flows) or sizes(problem)[1] > _MOST_VARIABLES:
+    if any(flow.max_subflows > 1 for flow in problem.flows) or variables(problem) > _MOST_VARIABLES:
         return False
     bounds = slowdown_bounds(problem)
     running = {flow.id: flow.current for flow in problem.flows if flow.current}

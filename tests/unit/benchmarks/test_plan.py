@@ -142,13 +142,13 @@ def test_a_row_says_what_the_plan_is(setting: Setting) -> None:
     assert (whole.slowdown, whole.closed_form) == (math.ceil(most / 3), math.ceil(most / 3))
     assert split.slowdown == pytest.approx(most / 3)
     assert split.closed_form == pytest.approx(most / 3)
-    assert (whole.flows, whole.jobs, whole.failed_spines, whole.unrouted) == (len(problem.flows), 2, 1, 0)
+    assert whole.flows == len(problem.flows)
     assert whole.proven
     assert whole.subflows == whole.most_subflows == 1
     assert 1 < split.subflows <= split.most_subflows == 2
     assert whole.total_ms > 0
     assert 1 <= whole.runs <= 5, "a slow first run is the only one"
-    assert split.fluid_bound <= split.slowdown <= whole.integer_bound <= whole.slowdown
+    assert split.bound <= split.slowdown <= whole.bound <= whole.slowdown
     assert measured(replace(setting, even=False), "none").closed_form is None
 
 
@@ -205,9 +205,7 @@ def row(setting: Setting) -> Row:
 
 
 def change_row(**values: object) -> ChangeRow:
-    base = ChangeRow(
-        "small", "w", "cable fails", 1, 12, 1.0, 2, 2.0, 1.5, 1.0, 1.0, "optimal", 3, 3, 2, True, 4.0, 1.0, 5
-    )
+    base = ChangeRow("small", "w", "cable fails", 1, 2, 2.0, 1.5, 1.0, 1.0, "optimal", 2, True, 4.0, 1.0, 5)
     return replace(base, **values)  # type: ignore[arg-type]
 
 
