@@ -69,7 +69,7 @@ import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
 from controller.planning.efficiency import Peaks, cell_slowdowns, nic_slowdowns, of_iterations, of_nics, peaks
-from controller.planning.problem import Bools, Floats, Ints, Problem, Tiers, distinct
+from controller.planning.problem import Bools, Floats, Ints, Problem, Tiers, distinct, run_starts
 from signalbox.jobs.spec import JobId
 
 _SIZES = 16
@@ -345,7 +345,7 @@ class Cuts:
             return np.bincount(group[rows], units, groups).astype(np.int64, copy=False)
         at, place = distinct(group[rows] * self._cells + self.cell[rows])
         of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
-        first = np.flatnonzero(np.diff(of_group * self._jobs + of_job, prepend=-1))
+        first = run_starts(of_group * self._jobs + of_job)
         largest = np.maximum.reduceat(np.bincount(place, units, len(at)), first) if len(first) else first
         return np.bincount(of_group[first], largest, groups).astype(np.int64)
 
@@ -370,8 +370,8 @@ class Cuts:
         The step is the largest common unit of the flows' demands, divided by the capacity of one link of the cut. It is
         0 if there is no common unit. Only ``rows`` (a mask) count."""
         sizes, size = np.unique(self.bps[rows], return_inverse=True)
-        of_group, of_size = np.divmod(np.unique(group[rows] * max(1, len(sizes)) + size), max(1, len(sizes)))
-        starts = np.flatnonzero(np.diff(of_group, prepend=-1)).tolist()
+        of_group, of_size = np.divmod(distinct(group[rows] * max(1, len(sizes)) + size)[0], max(1, len(sizes)))
+        starts = run_starts(of_group).tolist()
         known: dict[tuple[float, ...], float] = {}
         steps = np.zeros(len(cut))
         for begin, end in pairwise([*starts, len(of_size)]):
@@ -408,9 +408,8 @@ class Cuts:
         count = np.bincount(place, minlength=len(at))
         of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
         order = np.lexsort((-count, of_job, of_group))
-        first = np.diff(of_group[order], prepend=-1) | np.diff(of_job[order], prepend=-1)
         largest = np.zeros(len(at), bool)
-        largest[order[first != 0]] = True
+        largest[order[run_starts((of_group * self._jobs + of_job)[order])]] = True
         kept: Ints = numbers[largest[place]]
         return kept
 
