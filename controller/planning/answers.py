@@ -343,9 +343,7 @@ class _CycleSearch:
         return step(self._problem, start, self._goal, most, self._free | free, self._part)
 
     def _leads_to_goal(self, routes: Routes) -> bool:
-        """Return whether steps from ``routes`` reach the goal plan within ceil(moves of the goal plan / cap) cycles.
-
-        Return True when the time ends before a step fails."""
+        """Return whether steps reach the goal plan within ceil(its moves / cap) cycles, or the time ends before."""
         for _ in range(math.ceil(self._aim.moves / self._cap)):
             if self._moves_left(routes) <= self._cap or self._time_is_over:
                 return True
@@ -356,10 +354,9 @@ class _CycleSearch:
         return self._moves_left(routes) == 0
 
     def _jump(self, quick: Routes) -> Routes | None:
-        """Return the routes of a jump, followed by a step if moves are left; None when no jump moves any flow.
+        """Return the routes of a jump, and a step if moves are left; None when no jump moves any flow.
 
-        Jumps of several sizes are tried. A jump after which the goal plan is reached later than by steps alone is
-        returned only if no other jump is found."""
+        A jump that delays the goal plan is returned only if no other jump is found."""
         cycles = math.ceil(self._aim.moves / self._cap)
         found: Routes | None = None
         for most in self._jump_sizes():
@@ -418,9 +415,7 @@ class _CycleSearch:
         return is_less(*(sorted_slowdowns(job_slowdowns(self._problem, of)) for of in (routes, others)))
 
     def _after_no_step(self) -> Cycle:
-        """Make the smallest useful group of moves if the cap allows it; otherwise move nothing, and name the group.
-
-        This search can find moves that the search for a step misses, because a step has more to decide."""
+        """Make the smallest useful group of moves if the cap allows it; otherwise move nothing, and name the group."""
         flows, smallest = smallest_group(self._problem, self._running, self._goal, self._part)
         together = {**self._running, **{flow: self._goal[flow] for flow in flows}}
         if self._problem.moves(together) <= self._cap:

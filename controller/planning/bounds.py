@@ -303,10 +303,7 @@ class Cuts:
         return loads
 
     def _fluid(self, group: Ints, cut: Ints) -> Floats:
-        """Return for each group of rows the fluid load of its cut.
-
-        The load is the sum of the rates of the jobs' largest phases in the group, divided by the capacity of the cut.
-        ``group``: group of each row. ``cut``: cut of each group."""
+        """Return the fluid load of each group's cut: the rates of jobs' largest phases / capacity of the cut."""
         of_group, _, bps = self._peaks(group, self._all)
         slowdown: Floats = np.bincount(of_group, bps, len(cut)) / self._total[cut]
         return slowdown
@@ -315,9 +312,7 @@ class Cuts:
         return peaks(group[rows], self.cell[rows], self.bps[rows], self._job_of_cell)
 
     def _of_few_subflows(self, group: Ints, cut: Ints, most: Ints) -> Floats:
-        """Return for each group of rows the largest of three bounds: of whole flows, of few subflows and of steps.
-
-        The module describes these bounds. ``most``: see ``slowdowns``."""
+        """Return for each group of rows the largest of three bounds: of whole flows, of few subflows and of steps."""
         slowdowns = self._stepped(group, cut, most == 1)
         kinds = len(self._capacities)
         for subflows in np.flatnonzero(np.bincount(most)).tolist():
@@ -400,9 +395,7 @@ class Cuts:
             yield size, count.reshape(len(self.links), self._jobs)
 
     def _largest_phases(self, group: Ints, rows: Bools) -> Ints:
-        """Return the indices of the ``rows`` that remain when each job keeps only its largest phase in each group.
-
-        The largest phase is the phase with the most rows."""
+        """Return the ``rows`` that remain when each job keeps only its phase with the most rows in each group."""
         numbers = np.flatnonzero(rows)
         at, place = distinct(group[numbers] * self._cells + self.cell[numbers])
         count = np.bincount(place, minlength=len(at))

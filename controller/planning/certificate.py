@@ -367,9 +367,7 @@ class Witnesses:
         return self._made[at]
 
     def _packed(self, groups: Sequence[_Group], jobs: int, bound: int) -> _Proof:
-        """Return the proof that consists of the given groups.
-
-        The weights of the groups are the duals of the linear programme for the fewest jobs that satisfy all groups."""
+        """Return the proof from these groups, weighted by the duals of the programme for the fewest slow jobs."""
         groups = list({(group.jobs, group.least): group for group in groups}.values())
         if not groups:
             return _Proof(0, bound, (), ())

@@ -89,10 +89,9 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None
 
 
 def _each_part(problem: Problem, bounds: Bounds, at_once: bool) -> Iterator[tuple[Ints, CommonLinks | None, float]]:
-    """Yield (flows, common links, floor) for each part.
+    """Yield (flows, common links, smallest lower bound of the jobs' slowdowns) for each part.
 
-    The floor is the smallest lower bound of the slowdowns of the part's jobs. ``at_once``: treat all flows as one part
-    if all leaves are alike."""
+    ``at_once``: treat all flows as one part if all leaves are alike."""
     numbers = problem.numbers
     if not len(numbers.crossing):
         return
@@ -104,10 +103,7 @@ def _each_part(problem: Problem, bounds: Bounds, at_once: bool) -> Iterator[tupl
 
 
 def _cut_alike(numbers: Numbers, apart: Sequence[Ints], floor: Floats) -> Iterable[Ints]:
-    """Join the parts whose flows are cut in the same way, and return the resulting parts.
-
-    Colouring the joined part once is faster than colouring each part. ``floor``: lower bound of the slowdown of each
-    flow's job."""
+    """Join the parts whose flows are cut in the same way, because colouring them once is faster."""
     if len(apart) == 1:
         return apart
     joined: defaultdict[tuple[float, ...], list[Ints]] = defaultdict(list)
@@ -139,9 +135,7 @@ def _colored(numbers: Numbers, flows: Ints, common: CommonLinks, running: Ints |
 
 
 def _cut_where_it_gains(numbers: Numbers, flows: Ints, common: CommonLinks, floor: float) -> NumberedRoutes | None:
-    """Return routes of split flows; None when splitting gains nothing, or when the flows cannot be split.
-
-    ``floor``: lower bound of the slowdown of every job."""
+    """Return routes of split flows; None when splitting gains nothing, or when the flows cannot be split."""
     max_subflows, demand_bps = int(numbers.most[flows].min()), nearly_equal(numbers.peak_bps[flows])
     if max_subflows == 1 or demand_bps is None:
         return None
@@ -479,10 +473,9 @@ def find_residual(common: CommonLinks) -> Residual | None:
 
 
 def _placed(numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, spine: Ints) -> tuple[Bools, Ints]:
-    """Return whether each flow can go over its spine, and the two links of each flow that can; shape (flows, 2).
+    """Return whether each flow has links to and from its spine, and these two links if it has; shape (flows, 2).
 
-    A flow can go over its spine if there are residual links from its source's leaf to the spine, and from the spine to
-    its destination's leaf. ``spine``: column of each flow's spine in ``residual``, -1 for none."""
+    ``spine``: column of each flow's spine in ``residual``, -1 for none."""
     row_out, row_in = common.rows(numbers, flows)
     links = np.stack([residual.out[row_out, spine], residual.into[row_in, spine]], axis=1)
     on: Bools = (spine >= 0) & (links >= 0).all(axis=1)
@@ -507,9 +500,7 @@ def _split_over_residual_links(
 ) -> Iterator[Divided]:
     """Yield divisions of the flows between the residual links and the common links.
 
-    In each division, every residual spine gets the same number of colours. With D colours, this number is D /
-    (number of common links and residual spines): in one division rounded down, but at least 1, and in another one
-    rounded up."""
+    Each residual spine gets D / (number of common links and residual spines) of the D colours, rounded down or up."""
     residual = find_residual(common)
     if residual is None:
         return
@@ -529,10 +520,9 @@ def _split_over_residual_links(
 def _fewest_late(
     numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, colors: Ints
 ) -> tuple[Bools, Bools, Ints]:
-    """Choose a residual spine for each colour, so that few flows are late (see the module).
+    """Choose a residual spine for each colour, so that few flows are late at any leaf (see the module).
 
-    Return whether each flow is late, whether it has a path over its spine, and the links of the flows with a path. The
-    best choice has the smallest number of late flows at any leaf, because late flows need as many further colours.
+    Return whether each flow is late, whether it has a path over its spine, and the links of the flows with a path.
     Flows with a colour below 0 get no spine, and are not late."""
 
     def shifted(by: int) -> tuple[int, Bools, Bools, Ints]:
@@ -551,10 +541,7 @@ def _fewest_late(
 
 
 def _whole_over_residual_links(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes | None:
-    """Return routes of whole flows over common and residual links, or None if residual links are no help.
-
-    They are no help if a residual spine is slower than the common links, or if the largest number of flows per link
-    stays the same."""
+    """Return routes of whole flows over common and residual links, or None if residual links are no help."""
     residual = find_residual(common)
     if residual is None or residual.bps < common.bps[0] * (1 - _EQUAL):
         return None
@@ -616,11 +603,10 @@ def _whole_first(
 ) -> NumberedRoutes | None:
     """Return routes of one part, in which as many flows as possible stay whole; None when flows differ.
 
-    The flows first get the colours of a proper colouring, as if all of them were whole. It has D colours, where D is
-    the largest degree. On every common link, the flows of as many colours stay whole as the link's load allows; the
-    colours with the most flows are taken first. The subflows of the other flows lie colour by colour on a line, which
-    is cut into segments of equal length, one per common link. ``floor``: lower bound of all slowdowns, so that links
-    may have this load."""
+    The flows first get a proper colouring, as if all were whole. On every common link, the flows of as many colours
+    stay whole as the link's load allows, the colours with the most flows first. The subflows of the other flows lie
+    colour by colour on a line, which is cut into segments of equal length, one per common link. ``floor``: lower bound
+    of all slowdowns, so that links may have this load."""
     order = np.argsort(group, kind="stable")
     flows = flows[order]
     _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)

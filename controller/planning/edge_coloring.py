@@ -88,9 +88,8 @@ def _copies(nest: Nest, size: int) -> Ints:
 def _undivided(inner: Ints, cell: Ints) -> Ints:
     """Return an order of the edges in which fewer inner sets are divided among cells.
 
-    An inner set of several edges goes to the cell of its first edge. Inner sets of one edge fill the rest of the cells.
-
-    ``inner``, ``cell``: inner set and cell of each edge; the edges of either are consecutive."""
+    An inner set of several edges goes to the cell of its first edge; inner sets of one edge fill the rest. The edges of
+    an inner set, and of a cell, are consecutive."""
     first = run_starts(inner)
     edges = np.diff(first, append=len(inner))
     new, single = cell[np.repeat(first, edges)], np.repeat(edges == 1, edges)
@@ -158,8 +157,7 @@ def _counts(coloring: Ints, level: Ints, sets: int, colors: int) -> Ints:
 def _uneven(coloring: Ints, sides: tuple[Nest, Nest], colors: int) -> list[tuple[int, int]]:
     """Return pairs of colours whose edges are to be halved: the most frequent and the rarest colour of an uneven set.
 
-    A set is uneven if it has too many edges of one colour. No colour occurs in two of the returned pairs. Pairs that
-    are found in the most sets are chosen first."""
+    No colour occurs in two pairs. Pairs that are found in the most sets are chosen first."""
     found: Counter[tuple[int, int]] = Counter()
     for level in (level for side in sides for level in side):
         cells, at = distinct(level * colors + coloring)
@@ -207,8 +205,7 @@ def _second_half(sides: Sequence[Nest], group: Ints, second: Bools, kept: Bools)
 def _partners(nest: Nest, group: Ints, second: Bools) -> Ints:
     """Return for each edge the other edge of its pair, or -1 for an edge without a partner.
 
-    Pairs lie within a group. Edges of the same inner set are paired first, and among these, edges in different
-    halves."""
+    Pairs lie within a group. Edges of the same inner set are paired first, then edges in different halves."""
     partners, left = np.full(len(group), -1), np.arange(len(group))
     for level in (*nest, np.zeros(len(group), np.int64)):
         key = 2 * (group[left] * (int(level.max(initial=0)) + 1) + level[left]) + second[left]

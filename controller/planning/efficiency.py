@@ -233,9 +233,7 @@ def peaks_of(problem: Problem, rows: Passing) -> dict[JobId, float]:
 
 
 def _of_jobs(problem: Problem, rows: Passing, on_link: Peaks, loads: Floats) -> dict[JobId, float]:
-    """Return the slowdown of each job with a routed flow: the largest of the job's ``loads``, and at least 1.
-
-    ``loads``: the load that counts for each row of ``on_link``."""
+    """Return the largest of ``loads`` (per row of ``on_link``), at least 1, for each job with a routed flow."""
     numbers = problem.numbers
     slowdowns = np.ones(len(numbers.job_ids))
     np.maximum.at(slowdowns, on_link.job, loads)
@@ -623,10 +621,9 @@ class _Cell:
 
 
 def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Ints]:
-    """Assign new numbers from 0 to the links that one job uses, so that the job's sums fit into small arrays.
+    """Assign new numbers from 0 to the links that one job uses, so that its sums fit into small arrays.
 
-    Return the usual number of each of these links, and an array that has the new number of a link at the place of its
-    usual number. ``width``: number of all links."""
+    Return the usual numbers of these links, and the new number of each link by its usual one (below ``width``)."""
     on = np.zeros(width, bool)
     for cell in cells:
         on[cell.taken(links)] = True

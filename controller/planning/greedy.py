@@ -361,10 +361,7 @@ class _Relief:
         return False
 
     def fewest_first(self) -> list[tuple[JobId, Ints]]:
-        """Return jobs with a slowdown above 1, worst first, each with its saturated links.
-
-        Ties are broken by the number of saturated links, fewest first. A link is saturated when its load almost reaches
-        the job's slowdown."""
+        """Return jobs with a slowdown above 1 and their almost saturated links: worst first, then the fewest links."""
         rows, numbers = self._passing(), self._problem.numbers
         slowdown = np.array([self.slowdown.get(job, 1.0) for job in numbers.job_ids])
         job = numbers.job[rows.flow]
@@ -429,9 +426,7 @@ class _Relief:
         return sorted([*self._moved_to[link], *here], key=order)
 
     def _route_within(self, goal: float, flow: int) -> Route | None:
-        """Return a route of the flow on which no link exceeds ``goal``; None when no such route is found.
-
-        The load of the flow must not be counted on any link."""
+        """Return a route with no link beyond ``goal``, else None. No link may count the flow's own load."""
         ends = self._problem.flows[flow]
         pair, paths = (ends.src_leaf, ends.dst_leaf), self._problem.candidates(ends)
         if pair not in self._paths:

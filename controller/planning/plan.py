@@ -374,9 +374,7 @@ def decide(
 
 
 def _running_slowdowns(problem: Problem, plan: Plan) -> tuple[float, ...]:
-    """Return the sorted slowdowns without the plan's moves, for the flows that the plan routes.
-
-    A flow keeps its running route. A flow without a running route takes the plan's route."""
+    """Return the sorted slowdowns without the plan's moves: flows without a running route take the plan's."""
     routes = {
         flow.id: plan.routes[flow.id] if flow.current is None else flow.current
         for flow in problem.flows

@@ -269,10 +269,7 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds, known: Sequenc
 
 
 def _candidates_without_subflows(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Draft]:
-    """Yield candidates for flows that are divided into equal subflows.
-
-    In one candidate all subflows of a flow take one path. In the other a closed form divides as few flows over paths
-    as it can."""
+    """Yield candidates where all equal subflows of a flow take one path, or as few flows as possible are divided."""
     whole = joined(problem) if problem.has_equal_subflows else None
     if whole is None:
         return
@@ -299,10 +296,7 @@ def _candidates_without_subflows(problem: Problem, limits: PlanLimits, bounds: B
 def _candidate_with_few_paths(
     problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds: Bounds
 ) -> Iterator[Draft]:
-    """Yield a candidate with few paths.
-
-    Local search starts from the candidate with the fewest paths, and moves subflows towards the slowdowns of the
-    best candidate."""
+    """Yield the candidate with the fewest paths, searched on towards the slowdowns of the best candidate."""
     best, start = best_first(drafts)[0], min(drafts, key=lambda of: (of.paths, of.moves))
     if start.paths == best.paths or start.moves > best.moves or len(problem.flows) > whole_search.MAX_FLOWS:
         return
@@ -372,9 +366,6 @@ def _reaches(of_job: Mapping[JobId, float], least: tuple[float, ...]) -> bool:
 
 
 def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:
-    """Return the candidates and lower bounds of the solvers that search.
-
-    ``kept``: the candidate with the fewest moves."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
         found = whole_search.solve(problem, limits, bounds, best_first(drafts)[0], kept)
     else:
@@ -387,9 +378,7 @@ def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[D
 
 
 def _whole_first(limits: PlanLimits, whole: Problem, bounds: Bounds, drafts: Sequence[Draft]) -> list[Draft]:
-    """Return candidates in which no flow is split, found in a fixed time.
-
-    ``bounds``: bounds of the problem with whole flows. ``drafts``: candidates so far."""
+    """Return candidates in which no flow is split, found in a fixed time. ``bounds``: those of whole flows."""
     known = [of for of in drafts if split_search.is_in_pieces(of.routes, 1)]
     seconds = _WHOLE_S + _WHOLE_FLOW_S * len(whole.flows)
     share = min(_WHOLE_SHARE, seconds / max(seconds, limits.left_s))

@@ -170,8 +170,7 @@ class _Model:
     def _slow_where_most_flows(self, found: list[float], height: Sequence[Any]) -> SlowdownVector | None:
         """Return slowdowns and ceilings, with large ceilings for jobs with many flows; None when time runs out.
 
-        ``found``: the slowdowns. The cuts often allow several jobs to be the slow ones. More routings reach the bounds
-        when these are the jobs with the most flows."""
+        More routings reach the bounds ``found`` when the slow jobs are those with the most flows."""
         cuts = self._bounds.cuts
         flows = dict(zip(cuts.job_ids, np.bincount(cuts.job, minlength=len(cuts.job_ids)).tolist(), strict=True))
         weights = [flows[job] for job in self._bounds.job]

@@ -83,16 +83,11 @@ class _Ends:
         self._job = np.array([jobs[flow.job_id] for flow in flows], np.int64)
 
     def color(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
-        """Return a colour for each of these flows.
-
-        The flows of every leaf, those of each job in a leaf, and the flows of every pod are divided evenly over the
-        colours."""
+        """Return a colour per flow, so that the flows of a leaf, a job in a leaf, and a pod are divided evenly."""
         return self._colored(flows, colors, current, (self.leaf, self.pod))
 
     def color_pods(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
-        """Return a colour for each of these flows.
-
-        The flows of every pod, and those of each job in a pod, are divided evenly over the colours."""
+        """Return a colour per flow, so that the flows of a pod, and of a job in a pod, are divided evenly."""
         return self._colored(flows, colors, current, (self.pod,))
 
     def _colored(
@@ -154,10 +149,9 @@ def _groups(
 ) -> list[tuple[Sequence[int], range]]:
     """Return the groups into which the flows are divided, and the common edge links with which each group is coloured.
 
-    A group is returned as (indices of its flows, range of common edge links). Normally all flows are one group, and use
-    the links of the planes with the most common core links. When planes are unequal and one group would exceed the
-    slowdown ``worst``, ``choose`` divides the flows into several groups. Planes with equally many common core links
-    then serve the same group. ``running``: index of the common edge link that each flow takes now, -1 for none."""
+    Normally all flows are one group, and use the links of the planes with the most common core links. When planes are
+    unequal and one group would exceed the slowdown ``worst``, ``choose`` divides the flows among kinds of planes.
+    ``running``: index of the common edge link that each flow takes now, -1 for none."""
     edge_bps, core_bps = _rates(problem, tiers)
     count, load = _edge_links(tiers, ends, core_bps / edge_bps)
     together: list[tuple[Sequence[int], range]] = [(range(len(flows)), range(count))]
@@ -342,9 +336,7 @@ class _Planes:
     """Whether no flow may take two cores of one plane."""
 
     def subflows(self, least: float) -> dict[_Group, list[tuple[CommonLinks, float]]]:
-        """Return the common links and shares of every group of flows.
-
-        ``least``: link load that is small enough. No smaller load is searched for."""
+        """Return the common links and shares of every group of flows. ``least``: link load that is small enough."""
         load, planes = self._least_load(least)
         room = load * self.per_core
         found: dict[_Group, list[tuple[CommonLinks, float]]] = defaultdict(list)
@@ -390,9 +382,7 @@ class _Planes:
         return None if waiting else planes
 
     def _core_links_needed(self, color: int, common: int) -> int:
-        """Return the sum of the loads that a share of 1 of the colour adds to the core links of a pod.
-
-        The pod is the one with the most flows of this colour between pods."""
+        """Return the load that a share of 1 of the colour adds to the core links of the pod with its most flows."""
         count = self.counts[color]
         return math.ceil(count / common) * common if self.whole_in_plane else count
 
@@ -404,9 +394,8 @@ class _Planes:
     def _cut(self, parts: Sequence[_Part], room: float, found: Mapping[_Group, Sequence[object]]) -> list[_Subflow]:
         """Return the subflows of a plane.
 
-        The groups are adjacent on a line, which is cut into segments of length ``room``. A cut inside the place of a
-        group divides the flows of the group further. The places with the most cuts are therefore given to the groups
-        with the fewest subflows so far."""
+        The groups are adjacent on a line, which is cut into segments of length ``room``. The places with the most cuts
+        are given to the groups with the fewest subflows so far."""
         subflows = []
         begin = 0.0
         for color, share in parts:

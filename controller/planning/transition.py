@@ -263,10 +263,9 @@ class _Model:
                 phase.when.append(move if after else move.negated())
 
     def _without_moves(self) -> tuple[Mapping[JobId, float], Mapping[JobId, Mapping[int, tuple[float, float]]]]:
-        """Return what links and NICs that no move changes say about slowdowns.
+        """Return lower bounds of slowdowns from links and NICs that no move changes.
 
-        They give a lower bound of the slowdown of each job. For each job with several phases, each phase has its share
-        and a lower bound of its slowdown."""
+        They are per job; for jobs with several phases, each phase has its share and its lower bound."""
         problem, rows = self._problem, passing(self._problem, self._start)
         changing = [problem.link_number[link] for link in self._links]
         kept = ~np.isin(rows.link, changing)

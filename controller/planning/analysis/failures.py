@@ -97,9 +97,7 @@ def _outcomes_with_bounds(network: Network, felt: Sequence[Case], progress: Prog
 
 
 def _with_repairs(network: Network, bounded: Sequence[Outcome], ends_at: float, progress: Progress) -> list[Outcome]:
-    """Return the outcomes with the slowdowns under hashing and after the repair, in the order of ``bounded``.
-
-    Cases for which there is no time get no outcome."""
+    """Return the outcomes with slowdowns under hashing and after the repair, in order, as far as time allows."""
     limits = network.limits
     outcomes: list[Outcome] = []
     for outcome in bounded:
@@ -262,9 +260,7 @@ def failed(problem: Problem, failure: Failure) -> Problem:
 
 
 def _cables(fabric: Fabric, with_hosts: Collection[Dpid]) -> dict[tuple[Dpid, Dpid], list[tuple[PortRef, PortRef]]]:
-    """Return the two ports of each cable (circuits excluded) by pair of switches, sorted by port.
-
-    If one switch of a pair has hosts, it is first in the pair."""
+    """Return the ports of cables (no circuits), sorted, by pair of switches; one with hosts is first."""
     between: defaultdict[tuple[Dpid, Dpid], set[tuple[PortRef, PortRef]]] = defaultdict(set)
     for link in (link for link in fabric.links.values() if not link.one_way):
         a, b = sorted((link.src, link.dst), key=lambda end: (end.dpid not in with_hosts, end))

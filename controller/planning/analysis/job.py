@@ -139,9 +139,7 @@ def _verdict(slowdown: float, nic_slowdown: float, least: float, best: FoundRout
 
 
 def _if_hashed(problem: Problem, own: Sequence[Flow], running: Routes, limits: PlanLimits) -> EcmpSlowdown | None:
-    """Return the job's slowdown if its flows were hashed and the flows of other jobs kept their routes.
-
-    Return None when no flow of the job has a choice of paths."""
+    """Return the job's slowdown if only its own flows were hashed; None when none has a choice of paths."""
     if not any(len(problem.candidates(flow)) > 1 for flow in own if problem.reachable(flow)) or not limits.ecmp_draws:
         return None
     hashed = {flow.id for flow in own}

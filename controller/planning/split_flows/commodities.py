@@ -318,9 +318,7 @@ def coarse(rate: float) -> float:
 
 
 def _phases_that_count(demands: set[tuple[tuple[int, float], ...]]) -> Sequence[int]:
-    """Return the job's phases that can be the largest on some link.
-
-    A phase is left out if in one other phase every flow sends at least as much. Of equal phases the first is kept."""
+    """Return the phases that can be the job's largest on some link; of phases alike, only the first."""
     vectors: list[Mapping[int, float]] = [dict(vector) for vector in demands]
     phases = sorted({phase for vector in vectors for phase in vector})
 

@@ -80,9 +80,7 @@ class Divider:
         return _Outcome(slowdowns, routes, bool((loads <= room * (1 + _EXCEEDED) + _EXCEEDED).all()))
 
     def _placed_evenly(self, laid: Routes, unfit: Sequence[int], room: Floats) -> dict[FlowId, Route]:
-        """Place the flows of the unfit classes (see ``_lay``) where they overload links least, and return all routes.
-
-        The flows are placed one by one, those with the largest rates first."""
+        """Place flows of unfit classes (see ``_lay``) where they overload links least, and return all routes."""
         of = self._of
         routes = dict(laid)
         for number in unfit:
@@ -100,9 +98,7 @@ class Divider:
         return routes
 
     def _lay(self, amounts: Floats) -> tuple[dict[FlowId, Route], list[int]]:
-        """Return routes, and the unfit classes, which would need too many subflows.
-
-        The flows of unfit classes get the nearest allowed routes."""
+        """Return routes, and the unfit classes, which would need too many subflows and get the nearest routes."""
         of = self._of
         on_paths: list[dict[Path, float]] = [{} for _ in of.members]
         for column in np.flatnonzero(amounts > 0).tolist():
@@ -120,10 +116,7 @@ class Divider:
         return routes, unfit
 
     def _restricted(self, model: FluidModel, amounts: Floats, unfit: Sequence[int], laid: Routes) -> Floats:
-        """Restrict the unfit classes to their paths in ``laid``, and return the amounts of all other classes.
-
-        If the flows of an unfit class must stay whole, they are fixed on these paths, and their amounts are returned
-        too."""
+        """Restrict unfit classes to their paths in ``laid``; return the amounts of other classes and of whole flows."""
         of = self._of
         amounts = np.where(np.isin(of.column_class, unfit), 0.0, amounts)
         for number in unfit:
@@ -320,9 +313,7 @@ def _nearest_whole(amounts: Mapping[Path, float], flows: int) -> list[Path]:
 
 
 def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) -> set[int]:
-    """Return the flows (indices) that keep their routes in ``before``.
-
-    On each path their shares add up to at most the amount of the path."""
+    """Return the flows (indices) that keep their routes in ``before``, within the amounts of all paths."""
     kept = {index for index, route in enumerate(before) if route}
     over: defaultdict[Path, float] = defaultdict(float)
     users: defaultdict[Path, list[tuple[float, int]]] = defaultdict(list)
@@ -344,10 +335,7 @@ def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) ->
 
 
 def _one_to_change(kept: set[int], before: Sequence[Route | None], rest: Mapping[Path, float]) -> int:
-    """Return the flow (index) in ``kept`` that is best to reroute.
-
-    When a flow is rerouted, its amounts are added to ``rest``. The best flow is the one that adds the fewest paths
-    which have no amount in ``rest`` yet."""
+    """Return the flow (index) in ``kept`` whose rerouting adds the fewest paths without an amount to ``rest``."""
 
     def new_paths(index: int) -> int:
         return sum(rest.get(path, 0.0) <= _ROUNDED for path, _ in before[index] or ())

@@ -173,9 +173,7 @@ class _Coloring:
         self._set_color(flow, both)
 
     def _exchange(self, end: Side, taken: int, free: int) -> None:
-        """Exchange the colours ``taken`` and ``free`` along the path that begins at ``end`` with colour ``taken``.
-
-        Afterwards no flow at ``end`` has the colour ``taken``."""
+        """Exchange two colours along the path that begins at ``end``, which then has no flow of colour ``taken``."""
         path = []
         color, other = taken, free
         while (flow := self._at.get((end, color))) is not None:
@@ -272,10 +270,7 @@ def peel(part: Problem, common: CommonLinks, bound: float) -> dict[FlowId, Route
 
 
 def _segment_ends(fit: Sequence[float], slowdown: float) -> list[float]:
-    """Return where the segments of the common links end on the line, ascending and with 0 as the first entry.
-
-    The segment of a common link has the length slowdown * number of flows that the link carries at slowdown 1
-    (``fit``)."""
+    """Return where the segments of the common links end on the line, ascending and with 0 as the first entry."""
     return list(itertools.accumulate((slowdown * of for of in fit), initial=0.0))
 
 
@@ -401,9 +396,7 @@ class _Residual:
         return found
 
     def _place(self, color: Sequence[Flow], share: float, slowdown: float, first: int) -> list[tuple[Flow, Cable]]:
-        """Choose for each flow a residual cable with room for the share, beginning the search with cable ``first``.
-
-        The result ends before the first flow for which no cable has room."""
+        """Choose a cable with room for each flow, from cable ``first`` on, until none has room for a flow."""
         cables = [*self._sides][first:] + [*self._sides][:first]
         chosen: list[tuple[Flow, Cable]] = []
         for flow in color:
@@ -429,10 +422,9 @@ class _Residual:
 
 
 def _order_on_line(whole: int, short: int, length: float, ends: Sequence[float], uncut: bool) -> list[bool] | None:
-    """Return for each colour on the line, in order, whether it is short.
+    """Return for each colour on the line, in order, whether it is short (of length ``length``, else of length 1).
 
-    There are ``whole`` long colours of length 1, and ``short`` short colours of length ``length``. Return None when a
-    short colour would have to be cut and ``uncut`` is set."""
+    Return None when a short colour would have to be cut and ``uncut`` is set."""
     order: list[bool] = []
     start = 0.0
     while whole or short:

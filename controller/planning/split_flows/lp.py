@@ -255,9 +255,8 @@ class FluidModel:
     def _first_columns(self, start: Floats, goal: Goal) -> tuple[Ints, Ints]:
         """Return the columns that may get a larger amount, and the columns that may get a smaller amount.
 
-        The columns belong to classes that are not fully placed or use links without room. When the paths of these
-        classes do not have enough room either, the other classes on these paths are added. When there are few columns,
-        the columns of all classes are returned."""
+        They belong to classes that are not fully placed or use links without room. When their paths do not have enough
+        room either, the other classes on these paths are added. With few columns, all columns are returned."""
         of = self.of
         spare = goal.room - of.link_loads(of.loads(start))
         over = spare < -_ROUNDING
@@ -290,9 +289,7 @@ class FluidModel:
     def _columns_that_pay(
         self, start: Floats, goal: Goal, spread: Spread, class_prices: Floats, in_model: Bools
     ) -> tuple[Ints, Ints]:
-        """Return the columns that would lower the objective.
-
-        A class that is not in the model yet is assumed to leave its most expensive path."""
+        """Return columns that would lower the objective; classes outside the model leave their dearest paths."""
         of = self.of
         excess_cost, move_cost = self._costs(goal)
         tolerance = _ROUNDING * excess_cost
@@ -414,10 +411,9 @@ class _LoadRows:
             programme.add(self.of_key[those], peak + here, np.full(len(here), -1.0))
 
     def prices(self, duals: Floats) -> tuple[Floats, Floats]:
-        """Return the prices per key and per link.
+        """Return the prices per key and per link; the phases of a job share the price of their link.
 
-        The phases of a job share the price of their link. Where phases have no constraints of their own, the phase with
-        the largest load has the whole price."""
+        Where phases have no constraints of their own, the phase with the largest load has the whole price."""
         of = self._of
         on_link = np.zeros(of.links)
         on_link[self.links] = np.maximum(0.0, -duals[self.of_key[self.links]])

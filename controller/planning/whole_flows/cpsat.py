@@ -120,9 +120,7 @@ class _RoutingModel:
     # ---- the model
 
     def _begin(self, start: Routes, max_moves: int | None) -> list[int]:
-        """Use ``start`` as a hint, and return its slowdowns in units, sorted from the worst.
-
-        All slowdowns are ``_ENDLESS`` when ``start`` is incomplete, splits a flow, or has too many moves."""
+        """Use ``start`` as a hint; return its slowdowns in units, worst first; ``_ENDLESS`` if it breaks limits."""
         values = [0] * sum(map(len, self._count))
         routed = kept = 0
         for c, counts in zip(self._classes, self._count, strict=True):
@@ -138,10 +136,10 @@ class _RoutingModel:
         return [_ENDLESS] * len(self._bounds.job)
 
     def _limit_moves(self, max_moves: int | None) -> None:
-        """Limit the number of moves. A pinned flow moves when it leaves its path.
+        """Limit the number of pinned flows that leave their paths.
 
-        A variable per class and path counts the pinned flows that stay on the path. It is at most the number of flows
-        pinned to the path now, and at most the number of flows on the path in the new routing."""
+        A variable per class and path counts the pinned flows that stay: at most those pinned to the path, and at most
+        those on the path in the new routing."""
         self._kept = []
         self._pinned = 0
         for c, counts in zip(self._classes, self._count, strict=True):
@@ -183,8 +181,7 @@ class _RoutingModel:
     def _find_unit(self, contested: Mapping[LinkId, Iterable[tuple[int, int]]]) -> float:
         """Return the unit of which all loads of flows, and all of the jobs' lower bounds above 1, are multiples.
 
-        With equal flows on equal links the unit is the load of one flow. Without a common unit, return a unit so small
-        that rounding to it does not matter."""
+        Without a common unit, return a unit so small that rounding to it does not matter."""
         demands = {
             (bps, self._problem.capacity_bps[link])
             for link, those in contested.items()
@@ -204,8 +201,7 @@ class _RoutingModel:
     def _loads_of_jobs(self, terms: Iterable[tuple[int, int, int, int]]) -> dict[JobId, Any]:
         """Return the load of each job on one link, given the terms of the link.
 
-        The load of a job with one phase is a sum of terms. The load of a job with several phases is a variable that is
-        at least the sum of each phase."""
+        With one phase it is a sum of terms; with several phases, a variable that is at least the sum of each phase."""
         phases: defaultdict[JobId, defaultdict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
         most: defaultdict[JobId, int] = defaultdict(int)
         for i, p, phase, weight in terms:
@@ -225,9 +221,7 @@ class _RoutingModel:
     # ---- the stages
 
     def optimise(self, search: StagedSearch, known: Sequence[float]) -> tuple[Routes, tuple[float, ...]] | None:
-        """Return routes and lower bounds of the sorted slowdowns.
-
-        Each bound holds for the routings in which all slowdowns before it have their optimal values."""
+        """Return routes, and lower bounds of sorted slowdowns that hold if earlier ones have optimal values."""
         proven = self._minimise_slowdowns(search, known)
         self._minimise_moves(search)
         if search.values:
@@ -340,9 +334,7 @@ class _RoutingModel:
     def _jobs_above(
         self, slowdowns: Mapping[JobId, cp_model.IntVar], before: Mapping[JobId, cp_model.IntVar], slowdown: int
     ) -> dict[JobId, cp_model.IntVar]:
-        """Return for each job a variable that says whether its slowdown may be above ``slowdown``.
-
-        A job that was above the previous, larger ``slowdown`` also counts as above this ``slowdown``."""
+        """Return for each job a variable: whether it may be above ``slowdown``, or was above the previous one."""
         flags = {job: self.cp.new_bool_var(f"{job} above {slowdown}") for job in slowdowns}
         for job, flag in flags.items():
             self.cp.add(slowdowns[job] <= slowdown).only_enforce_if(~flag)
@@ -360,10 +352,7 @@ class _RoutingModel:
             search.minimise(sum(costs))
 
     def _total_load(self) -> list[Any]:
-        """Return the terms of the total load; no terms when all routings have the same total load.
-
-        The total load is the sum, over all flows and the links of their paths, of the flow's largest demand / the
-        link's capacity."""
+        """Return the terms of the total load (demand / link capacity); none when all routings have the same."""
         terms = []
         for c, counts in zip(self._classes, self._count, strict=True):
             peak = max((bps for _, bps in c.demand_bps), default=0.0)
@@ -376,9 +365,7 @@ class _RoutingModel:
         return int(slowdown / self._unit * (1 + _ROUNDING))
 
     def _read(self, search: StagedSearch) -> dict[FlowId, Route]:
-        """Return the route of each flow under the search's best solution.
-
-        Flows keep their current path if possible; the other flows of a class get its remaining paths in order."""
+        """Return the route of each flow under the search's best solution; flows keep their current path if possible."""
         routes: dict[FlowId, Route] = dict(self._fixed)
         for c, counts in zip(self._classes, self._count, strict=True):
             room = {whole(path): search.value(count) for path, count in zip(c.paths, counts, strict=True)}
@@ -395,9 +382,7 @@ class _RoutingModel:
 
 
 def _classes(problem: Problem, start: Routes) -> tuple[_Class, ...]:
-    """Return the classes of the flows that cross the fabric: same job, demands and pair of leaves.
-
-    Flows without a candidate are left out. The paths are the candidates, and the paths of ``start``."""
+    """Return the classes of crossing flows (same job, demands and leaves) with their candidates and start paths."""
     members: defaultdict[tuple[object, ...], list[Flow]] = defaultdict(list)
     for flow in problem.flows:
         if flow.src_leaf != flow.dst_leaf and problem.candidates(flow):

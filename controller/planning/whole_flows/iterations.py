@@ -117,9 +117,7 @@ class _IterationSearch(LocalSearch):
         return found
 
     def _which_get_slower(self, round_number: int) -> Floats:
-        """Return for each cell which part of its job's time it may take: first the shortest phase of a job takes all.
-
-        In the second round all phases may get slower alike, and later mostly one at random."""
+        """Return the part of its job's time that each cell may take: all for the shortest phase, later at random."""
         if round_number == 0:
             shortest = np.full(len(self._problem.numbers.job_ids), np.inf)
             np.minimum.at(shortest, self._job_of_cell, self._share)

@@ -120,10 +120,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
 def _stronger_bound(
     problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...], best: Draft
 ) -> tuple[float, ...]:
-    """Return lower bounds of the sorted slowdowns that are at least as strong as ``known``.
-
-    When ``known`` does not prove the worst slowdown of ``best``, the bounds of the fluid optimum are computed, if there
-    is time."""
+    """Return ``known``, or the bounds of the fluid optimum if those are stronger, needed, and there is time."""
     if slowdowns_proven(best.vector[:1], known[:1]):
         return known
     part = replace(limits.sooner((1 - _FLUID_SHARE) * min(limits.left_s, limits.time_limit_s)), left_out=[])
@@ -133,9 +130,7 @@ def _stronger_bound(
 
 
 def _by_tabu(problem: Problem, limits: PlanLimits, bounds: Bounds, least: Sequence[float], best: Draft) -> list[Draft]:
-    """Return the candidate that tabu search finds from ``best``, and a candidate as good with fewer moves.
-
-    ``least``: lower bounds of the sorted slowdowns."""
+    """Return the candidate that tabu search finds from ``best``, and a candidate as good with fewer moves."""
     if not limits.allows("tabu search", _LOCAL_S * len(problem.flows)):
         return []
     try:
@@ -153,9 +148,7 @@ def _by_tabu(problem: Problem, limits: PlanLimits, bounds: Bounds, least: Sequen
 
 
 def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: SlowdownVector, kept: Draft) -> list[Draft]:
-    """Return the candidate that local search finds from ``kept``.
-
-    Return no candidate when the search changes no route, when paths may be detours, or when there is no time."""
+    """Return the candidate that local search finds from ``kept``; none without a change, time, or with detours."""
     if problem.paths.stretch or not limits.allows("local search", _LOCAL_S * len(problem.flows)):
         return []
     try:
@@ -304,9 +297,7 @@ class LocalSearch:
         return found
 
     def _within_moves(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
-        """Search within the cap on moves; return whether a routing was found.
-
-        From now on flows stay on their pinned paths once as many flows have moved as the cap allows."""
+        """Search within the cap on moves, from now on with pinned paths kept when the cap is reached."""
         self._keeps_pins = True
         return self._within(ceilings, steps, patience) and self._loads.moves <= self._most_moves
 

@@ -241,10 +241,7 @@ class TabuSearch:
         self._last_step = last
 
     def _lower_job(self, job: int, floor: float, patience: int) -> None:
-        """Lower the slowdown of one job towards ``floor``.
-
-        Jobs that are as slow or slower keep their slowdowns or get faster. Faster jobs may become as slow as this job
-        is to be afterwards."""
+        """Lower the slowdown of one job towards ``floor``; only faster jobs may get slower, up to its slowdown."""
         part = 1.0
         while not self._over():
             now = self.slowdowns()
