@@ -60,7 +60,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
@@ -366,14 +366,9 @@ class Cuts:
         0 if there is no common unit. Only ``rows`` (a mask) count."""
         sizes, size = np.unique(self.bps[rows], return_inverse=True)
         of_group, of_size = np.divmod(distinct(group[rows] * max(1, len(sizes)) + size)[0], max(1, len(sizes)))
-        starts = run_starts(of_group).tolist()
-        known: dict[tuple[float, ...], float] = {}
-        steps = np.zeros(len(cut))
-        for begin, end in pairwise([*starts, len(of_size)]):
-            those = tuple(sizes[of_size[begin:end]].tolist())
-            if those not in known:
-                known[those] = common_unit(those)
-            steps[of_group[begin]] = known[those]
+        starts, demands_bps, steps = run_starts(of_group), sizes[of_size].tolist(), np.zeros(len(cut))
+        ends = pairwise([*starts.tolist(), len(of_size)])
+        steps[of_group[starts]] = [common_unit(tuple(demands_bps[begin:end])) for begin, end in ends]
         steps /= self.capacity_bps[cut]
         return np.nan_to_num(steps)
 
@@ -418,7 +413,8 @@ def _largest_sizes(bps: Floats) -> list[float]:
     return largest
 
 
-def common_unit(demands_bps: Sequence[float]) -> float:
+@lru_cache
+def common_unit(demands_bps: tuple[float, ...]) -> float:
     """Return the largest number of which all demands are multiples.
 
     Return 0 when the number is less than a ``_FINEST``-th of the smallest demand."""

@@ -42,13 +42,11 @@ NO_ROUTES: Routes = {}
 
 @dataclass(frozen=True, slots=True)
 class PlanTimes:
-    """Time of each stage in milliseconds."""
+    """Time of each stage in milliseconds. The comparison with ECMP, which follows the check, does not count."""
 
     build_ms: float
     solve_ms: float
     check_ms: float
-    ecmp_ms: float = 0.0
-    """Time of the comparison with ECMP, which follows the check. ``total_ms`` does not include it."""
 
     @property
     def total_ms(self) -> float:

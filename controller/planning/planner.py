@@ -195,13 +195,10 @@ def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Draft
     answer = _first_valid(problem, limits, bounds, found, times)
     if isinstance(answer, NoPlan):
         return answer
-    checked = time.perf_counter()
-    answer = replace(answer, cut_short=cut_short and (answer.certificate != "optimal" or answer.moves > 0))
-    times = replace(times, check_ms=1000 * (checked - solved))
-    if not limits.ecmp_draws:
-        return replace(answer, times=times)
-    ecmp = ecmp_slowdown(problem, limits.ecmp_draws, limits.seed)
-    return replace(answer, ecmp=ecmp, times=replace(times, ecmp_ms=1000 * (time.perf_counter() - checked)))
+    times = replace(times, check_ms=1000 * (time.perf_counter() - solved))
+    cut_short &= answer.certificate != "optimal" or answer.moves > 0
+    ecmp = ecmp_slowdown(problem, limits.ecmp_draws, limits.seed) if limits.ecmp_draws else None
+    return replace(answer, cut_short=cut_short, ecmp=ecmp, times=times)
 
 
 def _first_valid(

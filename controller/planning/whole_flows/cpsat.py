@@ -190,7 +190,7 @@ class _RoutingModel:
         }
         loads = {bps / capacity for bps, capacity in demands}
         loads |= {floor for floor in self._bounds.job.values() if floor > 1}
-        return (common_unit(sorted(loads)) if 0 < len(loads) <= _MOST_SIZES else 0.0) or _FINEST
+        return (common_unit(tuple(sorted(loads))) if 0 < len(loads) <= _MOST_SIZES else 0.0) or _FINEST
 
     def _load(self, bps: float, link: LinkId) -> float:
         return min(_MAX_LOAD, bps / self._problem.capacity_bps[link])

@@ -126,7 +126,7 @@ def test_demands_that_are_multiples_of_a_unit_but_for_rounding_do_not_make_a_ste
     ],
 )
 def test_the_common_unit_of_demands(demands: list[float], unit: float) -> None:
-    assert common_unit(demands) == pytest.approx(unit)
+    assert common_unit(tuple(demands)) == pytest.approx(unit)
 
 
 def test_two_jobs_on_one_nic_bound_both_and_phases_of_one_job_do_not_add_up() -> None:
