@@ -91,6 +91,11 @@ class Scene:
     events: list[Event] = field(default_factory=list)
 
     @property
+    def wide_s(self) -> float:
+        """Seconds between probes of a pair that is not probed closely."""
+        return max(WIDE_S, self.close_s)
+
+    @property
     def links(self) -> int:
         return 2 * sum(cable.b.startswith("spine") for cable in self.lab.links)
 
@@ -138,7 +143,7 @@ class Scene:
         time.sleep(0.2)
         yield
         for pair in pairs:
-            self.probing.send(pair, WIDE_S)
+            self.probing.send(pair, self.wide_s)
 
     def phase(
         self, what: str, element: str, roles: Mapping[Pair, Role], act: Callable[[], object], until: Callable[[], bool]
@@ -382,7 +387,7 @@ def scene_of(
             _divide(scene)
         wait_for(scene.all_pinned, "every job's pins", SETTLE_TIMEOUT_S, POLL_S)
         for pair in sorted(scene.announced() | scene.hashed()):
-            probing.send(pair, WIDE_S)
+            probing.send(pair, scene.wide_s)
         time.sleep(quiet_s)
         yield scene
 

@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.live import failures
-from benchmarks.live.failures import CLOSE_S, QUIET_S, RAW, SETTLE_TIMEOUT_S, WIDE_S, Scene, pick_spine
+from benchmarks.live.failures import CLOSE_S, QUIET_S, RAW, SETTLE_TIMEOUT_S, Scene, pick_spine
 from benchmarks.live.failures_report import Role
 from benchmarks.measures import report
 from controller.store.records import FORMAT
@@ -217,7 +217,7 @@ def upgrade_of(
         scene = Scene(lab, leader, client, training, probing, watch, close_s, quiet_s, members=found)
         here = Upgrade(scene, {})
         for pair in sorted(scene.announced() | scene.hashed()):
-            probing.send(pair, WIDE_S)
+            probing.send(pair, scene.wide_s)
         with explained(leader, client):
             wait_for(lambda: not here.missing(), "every host and every job's pins", SETTLE_TIMEOUT_S, POLL_S)
         here.jobs = here.registered()

@@ -20,8 +20,10 @@ WITHOUT_CONTROLLER = ("cable without controller",)
 
 The modules ``test_controller`` and ``test_three_tiers`` test other kinds without probes."""
 LEAVES, SPINES, HOSTS = 3, 2, 2
-MBPS = 5.0
-ELEMENTS = 20_000
+MBPS = 1.0
+ELEMENTS = 4_000
+PROBE_S = 0.03
+MOVES_MBPS = 5.0
 LOAD, SMALL_FRAMES = 0.03, 200
 """Load of the links and bytes of a frame: 300 packets per second in all, so few that a busy machine loses none."""
 
@@ -34,7 +36,7 @@ def test_jobs_train_through_drain_and_failures(
 ) -> None:
     """First the controller is killed as a spine is drained; the spine is then pulled without a lost packet."""
     size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)
-    with scene_of(size, tmp_path, ELEMENTS, jobs=1, close_s=0.01, quiet_s=0.5) as scene:
+    with scene_of(size, tmp_path, ELEMENTS, jobs=1, close_s=PROBE_S, quiet_s=0.5) as scene:
         drained = drain_and_pull(scene, 0, restart=True)
         for turn, kind in enumerate(kinds):
             run_kind(scene, kind, turn)
@@ -62,7 +64,7 @@ def test_jobs_train_through_drain_and_failures(
 def test_a_cable_that_is_cut_while_etcd_is_away_is_repaired(lab_prefix: str, tmp_path: Path) -> None:
     """Neither the loss of etcd nor its return costs a packet or an iteration."""
     size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)
-    with scene_of(size, tmp_path, ELEMENTS, jobs=1, close_s=0.01, quiet_s=0.5, in_etcd=True) as scene:
+    with scene_of(size, tmp_path, ELEMENTS, jobs=1, close_s=PROBE_S, quiet_s=0.5, in_etcd=True) as scene:
         run_kind(scene, WITHOUT_ETCD, 0)
         report = finish(scene)
     jobs = report["jobs"]
@@ -73,7 +75,7 @@ def test_a_cable_that_is_cut_while_etcd_is_away_is_repaired(lab_prefix: str, tmp
 
 
 def test_moved_flows_lose_and_double_nothing(lab_prefix: str, tmp_path: Path) -> None:
-    size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)
+    size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MOVES_MBPS, fabric_mbps=MOVES_MBPS, prefix=lab_prefix)
     with traffic_of(size, tmp_path, jobs=1, load=LOAD, frame_bytes=SMALL_FRAMES) as traffic:
         phases = [moving(traffic, times=2), switching(traffic, times=1)]
         report = build_report(phases, *traffic.probing.finish())

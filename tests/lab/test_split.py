@@ -19,12 +19,13 @@ from signalbox.errors import NotFound
 from signalbox.jobs.spec import Algorithm
 from tests.support.lab.counters import quiet, rule_bytes, sent_up
 from tests.support.lab.fabric import routes
-from tests.support.lab.ring import ELEMENTS, Ring
+from tests.support.lab.ring import Ring
 from tests.support.lab.snoop import Snoop
 from tests.support.lab.waits import wait_for
 
 LEAVES, SPINES, HOSTS = 2, 3, 4
-MBPS = 3.0
+MBPS = 1.5
+ELEMENTS = 10_000
 SUBFLOWS = 4
 
 Ports = tuple[int, int]
@@ -43,7 +44,7 @@ def test_split_flows_use_what_whole_ones_leave_idle_and_survive_a_restart(lab_pr
         hosts = ring(lab.hosts)
         peers = [host.ip for host in hosts]
         client.register_job(announcement("ring", peers, Algorithm.RING_ALL_REDUCE, 4 * ELEMENTS, lease_s=600))
-        job = Ring(lab, TrainingJob("ring", hosts, SUBFLOWS), controller.address, tmp_path)
+        job = Ring(lab, TrainingJob("ring", hosts, SUBFLOWS), controller.address, tmp_path, ELEMENTS)
         wait_for(lambda: client.get_job("ring").pinned == len(hosts), "the pins of whole flows")
         whole = job.communication_s()
         client.deregister_job("ring")

@@ -8,15 +8,16 @@ from benchmarks.live.upgrades import finish, run_upgrade, upgrade_of
 from mininet_topos.leaf_spine import LeafSpine
 
 LEAVES, SPINES, HOSTS = 4, 2, 1
-MBPS = 5.0
-ELEMENTS = 20_000
+MBPS = 1.0
+ELEMENTS = 4_000
+PROBE_S = 0.03
 LEASE_S = 30
 """Lease of a member in seconds, so long that no member of a busy machine is replaced. No upgrade waits for its end."""
 
 
 def test_a_job_trains_while_members_are_upgraded(lab_prefix: str, tmp_path: Path) -> None:
     size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)
-    with upgrade_of(size, tmp_path, 2, ELEMENTS, 1, close_s=0.01, quiet_s=0.5, member_lease_s=LEASE_S) as here:
+    with upgrade_of(size, tmp_path, 2, ELEMENTS, 1, close_s=PROBE_S, quiet_s=0.5, member_lease_s=LEASE_S) as here:
         run_upgrade(here, tmp_path)
         found = finish(here)
     assert found["broken"] == []

@@ -13,7 +13,6 @@ import importlib
 import json
 import os
 import platform
-import runpy
 import select
 import signal
 import socket
@@ -31,7 +30,9 @@ import pytest
 from controller.child import THE_CONTROLLERS
 from mininet_topos import controller_process
 
+NEXT_VERSION = "tests.support.wire.next_version"
 MODULES = (
+    "signalbox.__main__",
     "signalbox.cli",
     "controller.commands.serving",
     "controller.planning.worker",
@@ -70,10 +71,12 @@ class Fork(subprocess.Popen[bytes]):
 
 
 class Preloaded:
-    def __init__(self) -> None:
+    """Process that forks controllers of the present or the next version. ``program``: module that starts them."""
+
+    def __init__(self, program: str) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._asking = threading.Lock()
-        words = [sys.executable, "-m", __name__, str(theirs.fileno())]
+        words = [sys.executable, "-m", __name__, program, str(theirs.fileno())]
         # The first is for one thread; ``signalbox.__main__`` sets the others before it imports modules.
         more = {"OPENBLAS_NUM_THREADS": "1", "GRPC_VERBOSITY": "NONE", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
         with theirs:
@@ -102,24 +105,27 @@ def read_by_imports() -> dict[str, str]:
 @pytest.fixture(scope="session", autouse=True)
 def preloaded_controllers() -> Iterator[None]:
     """Start controllers as forks, unless they run elsewhere or with another Python or OpenFlow than the test run."""
-    usual, before, made = controller_process.start, read_by_imports(), list[Preloaded]()
+    usual, before, made = controller_process.start, read_by_imports(), dict[str, Preloaded]()
 
     def start(module: str, *argv: str, inside: Any = (), **options: Any) -> subprocess.Popen[bytes]:
-        if module != "controller" or inside or read_by_imports() != before:
+        if module not in {"controller", NEXT_VERSION} or inside or read_by_imports() != before:
             return usual(module, *argv, inside=inside, **options)
-        if not made:
-            made.append(Preloaded())
-        return Fork(made[0].ask([dict(os.environ), os.getcwd(), *argv], options["stdout"].fileno()), made[0])
+        if module not in made:
+            made[module] = Preloaded(module)
+        here = made[module]
+        return Fork(here.ask([dict(os.environ), os.getcwd(), *argv], options["stdout"].fileno()), here)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(controller_process, "start", start)
         yield
-    for each in made:
+    for each in made.values():
         each.end()
 
 
-def main(requests: socket.socket) -> None:
+def main(program: str, requests: socket.socket) -> None:
     gc.disable()
+    if program == NEXT_VERSION:
+        importlib.import_module(program).become_next()
     for name in MODULES:
         importlib.import_module(name)
     gc.freeze()
@@ -144,7 +150,7 @@ def main(requests: socket.socket) -> None:
 
 
 def run(parent: int, environ: dict[str, str], folder: str, argv: list[str], log: int) -> None:
-    """Become ``python -m controller`` with these arguments."""
+    """Become a controller with these arguments."""
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -173,7 +179,7 @@ def run(parent: int, environ: dict[str, str], folder: str, argv: list[str], log:
 
     vars(util)["spawnv_passfds"] = spawn
     sys.argv[1:] = argv
-    runpy.run_module("controller", run_name="__main__", alter_sys=True)
+    importlib.import_module("signalbox.__main__").main()
 
 
 def make_children(requests: socket.socket) -> None:
@@ -216,5 +222,5 @@ def fork_as_sibling() -> int:
 
 
 if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as received:
-        main(received)
+    with socket.socket(fileno=int(sys.argv[2])) as received:
+        main(sys.argv[1], received)
