@@ -40,8 +40,8 @@ MANY_FRACTION = 0.25
 """Fraction of the switches above which missing switches raise one common alarm instead of an alarm per switch.
 
 The fraction is that of all expected switches, or that of the expected switches with one role. At least
-``MANY_AT_LEAST`` switches must be missing as well. This happens if the inventory describes another fabric, or if the
-control network is cut."""
+``MANY_AT_LEAST`` switches must be missing as well. So many switches are missing if the inventory describes another
+fabric, or if the control network is cut."""
 
 MOST_PORTS_OF_SWITCH, MOST_PORTS = 16, 256
 """Largest number of alarms of one kind about ports, for one switch and for all switches."""
@@ -54,7 +54,7 @@ _LLDP_KINDS: Mapping[PacketRefusal, AlarmKind] = {
 }
 """Kind of alarm for each reason why the controller refuses an LLDP packet.
 
-LLDP of hosts, and of ports that go down, is common, so it raises no alarm."""
+LLDP of hosts, and of ports that go down, raises no alarm, because such LLDP is common."""
 
 
 def demand_alarm(job_id: JobId, demand: JobDemand) -> Alarm | None:
@@ -234,8 +234,8 @@ def _are_many(missed: Missed) -> bool:
 KEEP_STARTS_S = 60.0
 """Seconds after a restart in which an alarm that is raised again keeps its start time from before the restart.
 
-The seconds begin when all known parts of the fabric are back, or when the controller stops waiting for them. Some
-alarms are raised late: counters are stale only after they have not been read for a while."""
+The seconds begin when all known parts of the fabric are back, or when the controller stops waiting for them. The time
+allows for alarms that are raised late, such as that for counters not read for a while."""
 
 
 class AlarmTimes:
@@ -266,8 +266,8 @@ class AlarmTimes:
         """Return the alarms with their start times and silences.
 
         An alarm that was not raised at the last call starts at ``now``, or at its start before the restart. ``groups``:
-        raised alarms. An alarm must be in the same group at every call, since only changed entries are examined.
-        ``awaits_parts``: whether missing parts may still be discovered after the restart."""
+        raised alarms. An alarm must stay in the same group, since only changed entries are examined. ``awaits_parts``:
+        whether missing parts may still be discovered after the restart."""
         changes: dict[AlarmKey, Alarm | None] = {}
         none: Mapping[Any, Alarm] = {}
         for before, raised in zip_longest(self._groups, groups, fillvalue=none):

@@ -100,7 +100,7 @@ class Derived:
         self.registrations = Row(per_key(lambda _, job: job.registration), lambda: (s.jobs.jobs,))
         """Registration of each job, to be saved."""
         self.measured = Row(per_key(lambda _, demand: demand.held), lambda: (s.demand.demands,))
-        """Measured virtual links of each job that is planned with them, to be saved."""
+        """Measured virtual links, to be saved, of each job that is planned with measured virtual links."""
         self.polled_soon = Row(leaves_of, lambda: (s.demand.soon, s.fabric.hosts))
         """Leaf switches whose counters are read more often, because jobs on their hosts are being learnt."""
 
@@ -257,7 +257,7 @@ class Derived:
             lambda found, published: {} if published else found,
             lambda: (self.without_path(), self.published_without_path()),
         )
-        """Number of flows without a path, by job, as long as parts may still appear after the start; later empty."""
+        """Number of flows without a path, by job, while parts may still appear after the start; empty after that."""
         self.job_statuses = Row(
             JobStatuses(),
             lambda: (
@@ -319,7 +319,7 @@ class Derived:
         self.switch_alarms_with_unique_names = Row(
             subjects_with_unique_names, lambda: (self.switch_alarms(), self.shared_names())
         )
-        """Alarms of parts with a unique subject for each part."""
+        """Alarms of switches that are down, each with a unique subject."""
 
         self.drained: Callable[[], Drained] = lambda: Drained(
             self.drained_parts(), self.drained_flows(), s.drains.waiting
@@ -447,5 +447,5 @@ def not_awaited(
 
 
 def unless_awaited(without_path: Mapping[JobId, int], awaited: frozenset[PartKey]) -> Mapping[JobId, int]:
-    """Return ``without_path``; empty while switches or cables are ``awaited`` that may complete the paths."""
+    """Return ``without_path``, or an empty mapping while ``awaited`` switches or cables may add paths."""
     return {} if any(key.kind is not PartKind.HOST for key in awaited) else without_path

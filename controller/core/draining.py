@@ -2,7 +2,7 @@
 
 In: the drained parts, the flows on their links, the rules of neighbouring switches, and counters. Out: a
 ``DrainStatus`` for each part. Neighbours are the switches with a cable to the part. A drain waits only for neighbours
-that have rules which lead to the part. Pure; ``now`` is monotonic seconds.
+whose rules send packets to the part. Pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Progress:
     quiet: dict[PortRef, bool] = field(default_factory=dict)
     """Ports that send no packets to the part.
 
-    The value is False if the port's switch has disconnected since this was found, else True."""
+    The value is False if the switch of the port has disconnected since the port was found quiet, else True."""
     empty_at: float | None = None
     waits_for: tuple[str, ...] = ()
     """Obstacles to pulling the part, in words."""
@@ -63,7 +63,7 @@ class _Progress:
         self.empty_at = None if names else now if self.empty_at is None else self.empty_at
 
     def note(self, src: PortRef, quiet: bool | None) -> None:
-        """Record whether a port sends to the drained part. ``quiet``: value in ``self.quiet``; None if it may send."""
+        """Record the new value of a port in ``self.quiet``; None removes the port, because the port may send."""
         self.quiet.pop(src, None)
         self.quiet |= {} if quiet is None else {src: quiet}
 

@@ -82,8 +82,7 @@ from signalbox.words import Mode
 JOBS_REST_S = 0.1
 """Smallest number of seconds between two derivations of rules for changed jobs.
 
-With thousands of jobs, one or the other changes all the time, and each derivation leads to several stages of rule
-changes."""
+Among thousands of jobs, some job changes at any moment. Each derivation causes several stages of rule changes."""
 
 PARTS_QUIET_S = 1.0
 """Seconds without a further change after which changed parts of the fabric are saved.
@@ -147,7 +146,7 @@ class Intake:
     def pass_time(self, now: float) -> Effects:
         """Stop using switches that disconnected ``GRACE_S`` ago, end phases whose time is over, and return the effects.
 
-        Called after every batch of messages, and not only at ticks, because these times may end between two ticks."""
+        Called after every batch of messages, because ``GRACE_S`` or a phase may end between two ticks."""
         s = self._state
         s.phases.pass_time(now)
         gone = s.departures.due(now)
@@ -230,8 +229,8 @@ class Intake:
     def _refuse(self, message: Request, error: SignalboxError) -> Effects:
         """Return the effects that lead to a reply with the error.
 
-        The reply waits until the earlier changes of other requests are on disk. Such a change may be the reason for the
-        error, and may still be undone."""
+        The reply waits until the earlier changes of other requests are on disk: an earlier change that causes the error
+        may still be undone."""
         commits = self._state.commits
         if isinstance(error, InvalidInput) or not commits.has_waiting:
             return commands(Reply(message.reply, error, after_status=False))
@@ -369,7 +368,7 @@ class Intake:
         return at_once(Work.RULES, Work.PLAN, Work.SAVE)
 
     def _places_of_hosts(self, down: Mapping[PartKey, Part]) -> Mapping[str, Dpid]:
-        """Return the switch of each host that jobs or the inventory file name; if it is down, its last switch."""
+        """Return the present or last switch of each host that jobs or the inventory file name."""
         hosts, found = self._state.fabric.hosts, {}
         for key in self._derived.named_hosts():
             if key.id in hosts:
@@ -582,7 +581,7 @@ class Intake:
         return frozenset(ip for ip, host in hosts.items() if host.at in busy) if busy else frozenset()
 
     def _judge_demand(self, now: float, judge: Callable[[float], None], plan: Effects = NO_EFFECTS) -> Effects:
-        """Call ``judge``, which judges announcements, and return the effects of the changes that it makes.
+        """Call ``judge``, which compares announced with measured traffic, and return the effects of changed jobs.
 
         ``plan``: effects that are returned too if ``judge`` changes a virtual link that the planner uses."""
         s = self._state

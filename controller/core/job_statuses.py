@@ -132,9 +132,9 @@ With two rings that overlap in time, each host has two receivers."""
 
 
 def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False) -> str:
-    """Return why the slowdown does not predict the efficiency of the job; empty if it does.
+    """Return why the slowdown does not predict the efficiency of the job; empty if there is no reason.
 
-    A prediction needs hosts that send as fast as the links permit. It fails
+    A prediction needs hosts that send as fast as the links permit. The prediction fails
 
     - if steps wait for each other,
     - if a port or a library decides which sender waits (measured on one flat switch, docs/joining.md),

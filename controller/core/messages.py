@@ -4,8 +4,8 @@ Each package defines its own messages. This module defines the union of all mess
 package. No message refers to OpenFlow, gRPC or Ryu. The effects of a message are commands to carry out, and kinds of
 work with their due times. ``|`` merges effects, so that work of one kind is done once for several messages.
 
-An extension owns switches that do not forward packets by themselves, such as optical switches. It decides to which port
-each one-way port of the other switches leads, and which jobs must wait. ``controller.extensions`` loads it.
+An extension owns switches that do not forward packets by themselves, such as optical switches. An extension decides to
+which port each one-way port of a packet switch leads, and which jobs must wait. ``controller.extensions`` loads it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Tick:
     at: float = field(default_factory=time.time, compare=False)
     """Time in seconds since 1970, used only to record when something happened."""
     is_claimed: bool = True
-    """Whether this process still has the claim: the exclusive right to write the saved state. Without it, commits
+    """Whether this process still has the claim: the exclusive right to write the saved state. Without claim, commits
     fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewSettings:
-    """Configuration after a reload. Only settings that may change at run time differ from the previous one."""
+    """Configuration after a reload. Only settings that may change at run time have new values."""
 
     config: Config
 
@@ -213,10 +213,10 @@ class Extension:
         return ()
 
     def change(self, now: float) -> Sequence[Command]:
-        """Return commands that connect one-way ports to other ports than now.
+        """Return commands that reconnect one-way ports to other ports.
 
-        The core calls this while all other switches hold the wanted rules, so that no outdated rule sends packets to
-        these ports."""
+        The core calls this method while all other switches hold the wanted rules: no outdated rule then sends packets
+        to these ports."""
         return ()
 
     def begin(self, now: float) -> Mapping[JobId, Routes | None]:
@@ -225,9 +225,9 @@ class Extension:
 
     @property
     def links(self) -> Mapping[PortRef, PortRef]:
-        """Port where each one-way link should end, by the port where it begins. The same object while nothing changes.
+        """Port where each one-way link should end, by the port where the link begins.
 
-        A link is used only after a probe has arrived over it."""
+        A link is used only after a probe has arrived over it. The mapping is the same object while no link changes."""
         return _NO_LINKS
 
     def waiting(self) -> Mapping[JobId, str]:

@@ -1,8 +1,8 @@
 """Planning cycles, and changes of load that start one. Pure; ``now`` is monotonic seconds.
 
-In: the background of links after each reading of counters; times of iterations; problems; answers of the planning
-process, with the decision whether to adopt the plan. Out: whether a plan or new slowdowns are due; ``SolvePlan``
-commands; new running routes from a repair or an adopted plan; replies to requests for a plan.
+In: the background of links after each reading of counters; times of iterations; problems; the planner's answers, each
+with the decision whether to adopt the plan. Out: whether a plan or new slowdowns are due; ``SolvePlan`` commands; new
+running routes from a repair or an adopted plan; replies to requests for a plan.
 
 A plan starts when background appears on links with pinned flows, or when a job becomes slower. When background ends,
 only the slowdowns are computed again; the next periodic cycle uses the free capacity.
@@ -50,8 +50,8 @@ FEWEST_BEFORE = 3
 FIRST_REST_S = 1.5
 """Smallest number of seconds between two plans that are started by changed loads.
 
-The number doubles with each such plan, up to the interval of periodic plans. It is reset when no such plan has been
-started for that interval. Recurring bursts thus do not keep the planner busy."""
+The pause doubles with each plan that changed loads start, up to the interval of periodic plans. After one interval
+without such a plan, the pause is ``FIRST_REST_S`` again. Recurring bursts thus do not keep the planner busy."""
 
 
 class LoadEvents:
@@ -73,8 +73,8 @@ class LoadEvents:
     def look_again(self, senders: frozenset[LinkId]) -> bool:
         """Return whether counters should be read again soon, because ``senders`` has a new link.
 
-        ``senders``: links on which hosts send more bytes than counting rules count. The first reading after such
-        traffic has begun measures too low a rate. Called once per regular reading."""
+        ``senders``: links on which hosts send more bytes than counting rules count. The first reading of new traffic
+        shows too low a rate, since it also covers idle time. Called once per regular reading."""
         before, self._senders = self._senders, senders
         return not senders <= before
 
@@ -150,7 +150,7 @@ def _links_of_flows(
 def has_slowed(recent_s: Sequence[float], new: int) -> bool:
     """Return whether communication has become slow at one of the latest ``new`` iterations.
 
-    This means that the job counts as slower (``SLOWER``, ``LATEST``) at this iteration, but did not at the one before.
+    At such an iteration the job counts as slower (``SLOWER``, ``LATEST``); at the iteration before, the job did not.
 
     ``recent_s``: communication times, oldest first, of iterations on the same routes with the same bytes."""
     counts = range(max(len(recent_s) - new, 0) + 1, len(recent_s) + 1)
@@ -189,7 +189,7 @@ class PlanningCycle:
         self.unplanned: frozenset[JobId] = frozenset()
         """New jobs whose first cycle is not over.
 
-        They get no rules yet, because the first plan would soon replace such rules."""
+        New jobs get no rules yet, because the first plan would soon replace the rules."""
         self.generation = 0
         """Number of the latest problem."""
         self.slowdowns = Slowdowns(0)
@@ -247,8 +247,7 @@ class PlanningCycle:
     def answer_next(self, waiter: Future[Any]) -> None:
         """Keep a request for a plan, whose reply is the outcome of the next cycle to begin.
 
-        The running cycle is not interrupted. Otherwise requests that arrive faster than the planner answers would
-        prevent any plan."""
+        The running cycle is not interrupted. Frequent requests would else prevent any plan."""
         self._waiters_for_next.append(waiter)
 
     def wait_for_plan(self, job_id: JobId) -> None:
@@ -274,10 +273,10 @@ class PlanningCycle:
         """Begin a cycle and return its commands.
 
         ``snapshot``: problem of all ``jobs`` with known hosts on ``links``, of generation ``self.generation + 1``.
-        ``demand_source``: source of the bytes of each job with known hosts. ``repairs``: whether flows with lost
-        paths are repaired before the plan arrives. ``lost``: whether links were lost. If no link was lost, a repair
-        only moves flows off a detour or to the new place of a host, and the status does not count it.
-        ``is_claimed``: whether this process has the claim of the state. Without it, only repairs are installed."""
+        ``demand_source``: source of the bytes of each job with known hosts. ``repairs``: whether flows with lost paths
+        are repaired before the plan arrives. ``lost``: whether links were lost. If no link was lost, a repair only
+        moves flows off a detour, or to the new place of a host. The status does not count such a repair.
+        ``is_claimed``: whether this process has the claim of the state. Without claim, only repairs are installed."""
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links
@@ -302,7 +301,7 @@ class PlanningCycle:
     def take_slowdowns(self, slowdowns: Slowdowns) -> None:
         """Record slowdowns unless they are outdated.
 
-        ``slowdowns``: under the running routes, or under each published scheme for the newest plan's problem."""
+        ``slowdowns``: of the running routes, or of each baseline on the problem of the newest plan."""
         if slowdowns.of_scheme is not None:
             if self.plan and self.plan.generation == slowdowns.generation:
                 self.baseline_slowdowns = slowdowns.of_scheme

@@ -31,7 +31,7 @@ from signalbox.errors import NotKnownYet
 RETRY_S = 0.5
 """Seconds after which a client should repeat a request whose answer is not known yet.
 
-Reading the rules of switches, and confirming routes, takes tenths of a second."""
+The controller needs tenths of a second to read the rules of switches and to confirm routes."""
 
 
 def all_alarms(s: State, d: Derived, extension: Extension, now: float) -> Sequence[Mapping[Any, Alarm]]:

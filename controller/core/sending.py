@@ -7,13 +7,13 @@ that have become ready, and replies. Jobs whose confirmed routes change begin a 
 - *Adopting*: after a start, the rules that switches hold take precedence over the state of the controller
   (docs/explanation/restart-and-repair.md#the-controller-starts).
 - *Steady*: rules are derived from the fabric and the routes.
-- *Removing next hops*, then *repairing*, after links were lost: the derivation of rules waits until the switches have
-  confirmed the removal, then until the planner has answered. Each wait lasts at most ``HURRY_S``.
+- *Removing next hops*, then *repairing*, after links were lost: no rules are derived until the switches have confirmed
+  the removal, then until the planner has answered. Each wait lasts at most ``HURRY_S``.
 
-The controller adopts again after many switches have disconnected together: if only the control network fails, packets
-still flow, so it continues to use all these switches. It stops using a single switch ``GRACE_S`` after its connection
-ended. While several have just disconnected, it waits for ``TOGETHER_S``, because a busy controller notices the ends of
-many connections one after another.
+After many switches have disconnected together, the controller continues to use them and adopts again: if only the
+control network fails, packets still flow. The controller stops using a single switch ``GRACE_S`` after its connection
+ended. If several switches have just disconnected, the controller waits for ``TOGETHER_S``, because a busy controller
+notices the ends of many connections one after another.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ class Adoption:
     def rules_read(self, dpid: Dpid, rules: RuleSet, now: float) -> bool:
         """Record that the rules of a switch were read, and return whether another adoption must begin.
 
-        Another adoption must begin if this switch has rules and is read for the first time, while the first adoption or
-        the lease that follows it is not over. Rules of other switches may depend on these rules."""
+        The result is True for a switch with rules that is read for the first time before the lease after the first
+        adoption is over. Rules of other switches may depend on the rules of this switch."""
         late = dpid not in self._read
         self._read.add(dpid)
         return late and bool(rules.flows) and now < self.unknown_kept_until
@@ -248,8 +248,8 @@ class Departures:
     def due(self, now: float) -> list[Dpid]:
         """Return and forget the disconnected switches that the controller must now stop using.
 
-        A switch is used for ``GRACE_S`` after it has disconnected, or for ``TOGETHER_S`` if several with links have
-        disconnected, since more may follow. If a switch is dead, its neighbours report lost links earlier than that."""
+        A switch is used for ``GRACE_S`` after it has disconnected. If several switches with links have disconnected,
+        the time is ``TOGETHER_S``, since more may follow. The neighbours of a dead switch report lost links earlier."""
         if not self._waiting:
             return []
         recent = sum(at > now - TOGETHER_S for at in self._left_at.values())
@@ -292,7 +292,7 @@ class LinkLosses:
         return bool(more)
 
     def all_confirmed(self, now: float) -> None:
-        """Record that the switches hold all wanted rules. This completes a repair if no route uses a lost link."""
+        """Record that the switches hold all wanted rules. If no route uses a lost link, the repair is complete."""
         if not self._unrouted and self._broken_since is not None:
             self.repair_s, self._broken_since = now - self._broken_since, None
             self.repair_times = self.repair_times.observed(self.repair_s)
@@ -329,8 +329,8 @@ class Sending:
         self.generation: Mapping[JobId, int] = {}
         """Generation of the confirmed routes, by job. A job whose routes have never changed has no entry.
 
-        The generation of a job grows when its routes change. It also grows when other ports distinguish its subflows.
-        Each such change replaces this mapping by a new object."""
+        The generation of a job grows when its routes change. The generation also grows when the division of the job's
+        flows into subflows changes. Each such change replaces this mapping by a new object."""
         self.install_times = Histogram()
         """Distribution of the seconds from sending a stage until all of its switches have confirmed it."""
         self._sent_at: dict[int, float] = {}

@@ -182,8 +182,8 @@ class Commits:
     def trial_due(self, now: float) -> bool:
         """Return whether a commit is due only to find out whether changes can be saved.
 
-        Such commits follow a failed one, and are made while this process is without the claim. An alarm can then report
-        the problem before a client requests a change."""
+        The controller tries such commits after a failed commit, and while this process is without the claim. An alarm
+        can then report the problem before a client requests a change."""
         return not self.busy and now >= self._trial_at and (bool(self.why) or not self.is_claimed)
 
     def trouble(self, now: float) -> str:
@@ -240,7 +240,7 @@ MAX_NAMED = 16
 class Wanted(NamedTuple):
     """Rules that switches should hold.
 
-    These are the rules of the last derivation, except for next hops over links that were lost after it."""
+    The rules are those of the last derivation, without next hops over links that were lost after the derivation."""
 
     jobs: Mapping[JobId, Job]
     """Jobs that ``rules`` were derived from."""
@@ -314,7 +314,6 @@ class State:
     silences: Silences
     """Silenced alarms."""
     missing_members: MissingMembers = NONE_MISSING
-    """Members that are missing."""
     wanted_at: float = -math.inf
     """Time when the wanted rules were derived, in monotonic seconds."""
 
@@ -345,7 +344,7 @@ class State:
         """Set the rules that switches should hold from ``now`` on.
 
         ``counted_links``: function that returns the links that the packets of each counting rule may use; None if these
-        links have not changed. It is called at the next evaluation of counters."""
+        links have not changed. The function is called at the next evaluation of counters."""
         self.wanted, self.wanted_at = Wanted(jobs, pins, rules), now
         if counted_links:
             self.load.routes_changed(now, counted_links)

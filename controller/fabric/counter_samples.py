@@ -27,12 +27,12 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 DEPTH = 32
-"""Largest number of samples per counter; samples that arrive more often are thinned out evenly over the span."""
+"""Largest number of samples per counter; if more arrive within the span, they are thinned out evenly."""
 
 WRAP = 1 << 48
 """Limit that tells whether a counter whose value fell has wrapped around at 2^64, or has restarted.
 
-The counter has wrapped around if its increase modulo 2^64 is below this limit. Otherwise it has restarted."""
+The counter has wrapped around if its increase modulo 2^64 is below this limit; if not, the counter has restarted."""
 
 _MISSING = -1e15
 """Time in place of missing samples; earlier than the time of any sample."""
@@ -52,8 +52,8 @@ class Samples(Generic[Key]):
     def add(self, at: float, totals: Mapping[Key, int]) -> Rows:
         """Add the value of each counter at one moment and return the rows of the counters. Values are below 2^64.
 
-        The earlier samples of a counter are dropped if its value fell without a wrap-around, or if ``at`` is not later
-        than the last sample. In both cases the switch has restarted."""
+        The earlier samples of a counter are dropped if the switch has restarted: the counter's value fell without a
+        wrap-around, or ``at`` is not later than the last sample."""
         rows = self._rows(totals)
         values = np.fromiter(totals.values(), np.uint64, len(totals))
         last_at, last = self._times[rows, -1], self._totals[rows, -1]
@@ -141,8 +141,8 @@ class Samples(Generic[Key]):
         """Return each counter's value at the given instants, and by how many seconds the reading may be off.
 
         ``instants`` has a row per counter. Values are relative to the newest sample, and interpolated between samples.
-        Before the oldest sample, the value is NaN. After the newest sample, it is the newest value if the last two
-        samples are equal, and NaN otherwise. The second result is the time from the instant to the nearest sample, or 0
+        Before the oldest sample, the value is NaN. After the newest sample, the value is the newest value if the last
+        two samples are equal, else NaN. The second result is the time from the instant to the nearest sample, or 0
         where the counter did not change."""
         times = self._times[rows]
         apart = np.abs(times[:, None, :] - instants[:, :, None]).min(axis=2, initial=np.inf)
@@ -238,7 +238,7 @@ class LinkStatus(NamedTuple):
 
 
 class LinkFigures(Mapping[LinkId, LinkStatus]):
-    """Figures of all links with counters. They are converted from arrays when one of them is first read.
+    """Figures of all links with counters. The first access converts the arrays to ``LinkStatus`` objects.
 
     ``links``: order of the links in the arrays. Rates are in bit/s, NaN where a rate is not known."""
 
@@ -331,8 +331,7 @@ def _in_order(values: Mapping[LinkId, float], measured: Mapping[LinkId, bool], p
 class Counted(NamedTuple):
     """Traffic that one rule counts: all packets from one address to another, or some of these packets.
 
-    ``part`` says which of the packets the rule matches; it is None if the rule matches all packets of an announced
-    flow."""
+    ``part``: the packets that the rule matches; None for a rule that matches all packets of an announced flow."""
 
     src_ip: str
     dst_ip: str
@@ -345,7 +344,7 @@ Uses = Mapping[Counted, tuple[frozenset[LinkId], ...]]
 NO_USES: Uses = {}
 
 UsesOf = Mapping[str, Uses]
-"""Uses by owner of the rules, for example a job; an owner keeps the same object while its uses do not change."""
+"""Uses by owner of the rules, for example a job. The value is the same object while the uses do not change."""
 
 Pair = tuple[str, str]
 """Source and destination address."""
@@ -448,7 +447,7 @@ class RecentUses:
         return found
 
     def forget(self, now: float) -> list[Counted]:
-        """Forget uses that ended more than ``span_s`` ago, and return the rules removed before that time."""
+        """Forget uses that ended more than ``span_s`` ago, and return the rules that were removed as long ago."""
         oldest = now - self._span_s
         over = [what for what, _ in takewhile(lambda item: item[1] <= oldest, self._gone.items())]
         for what in over:

@@ -1,7 +1,7 @@
 """Drained parts: switches and cables that operators have taken out of use although they work.
 
-In: names as operators write them, and the fabric. Out: the links that plans must not use and, when no flow uses them
-any more, the links that rules must not use. A drained part is identified by dpids and ports, so it stays drained when
+In: names as operators write them, and the fabric. Out: the links that plans must not use, and the links that rules must
+not use because no flow uses them any more. A drained part is identified by dpids and ports, so it stays drained when
 its switch reconnects or changes its name.
 
 ``PartNames`` finds parts by name. A switch is named by its name or dpid. A cable is named by the port at either end
@@ -188,8 +188,8 @@ class Drains:
         self.waiting: frozenset[LinkId] = frozenset()
         """Drained links on which flows may still be planned.
 
-        A drained link waits here while it cannot be excluded from plans, because more flows use the drained links than
-        may move at a time. Waiting links are not saved: after a restart, all drained links are excluded at once."""
+        A drained link waits here, because more flows use the drained links than may move at a time. Waiting links are
+        not saved: after a restart, all drained links are excluded at once."""
 
     def drain(
         self,
@@ -204,7 +204,7 @@ class Drains:
 
         - ``down``: parts that are down, which can be drained before they return.
         - ``hosts``: expected hosts that are not in the fabric.
-        - ``no_parts``: names of things that are not parts, each with the reason why.
+        - ``no_parts``: names of things that are not parts of the fabric, each with the reason why it cannot be drained.
         - ``now``: seconds since 1970.
 
         Raises ``InvalidInput`` for names of no part that can be drained, and ``Conflict`` when switches with hosts
@@ -278,7 +278,7 @@ def links_named(
 
 
 def links_of_parts(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, Sequence[Link]]:
-    """Return the links of each part. The links are examined once, and not once per drained switch."""
+    """Return the links of each part. One pass over the links serves all parts."""
     of_switch: dict[Dpid, list[Link]] = {
         drain.part: [] for drain in parts.values() if not isinstance(drain.part, frozenset)
     }
@@ -357,8 +357,8 @@ def forwarding_links(
 ) -> Mapping[LinkId, Link]:
     """Return the links over which rules may send packets: all links except those excluded links that no route uses.
 
-    ``used``: links of routes. Both directions of a cable are kept, or both are removed, because acknowledgements travel
-    back on the cables of their flow."""
+    ``used``: links of routes. A cable keeps or loses both directions together, because acknowledgements travel back on
+    the cables of their flow."""
     both = {*used, *_reverse_links(links[link] for link in used if link in links)} if excluded else ()
     return without(links, excluded.difference(both))
 

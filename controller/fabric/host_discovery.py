@@ -1,8 +1,8 @@
 """Discovery of hosts without flooding: ARP requests of the controller at edge ports, and answers to waiting hosts.
 
-A host has moved if it sends from another port than the known port of its address, and the known port is down. If the
-known port is up, the controller first sends an ARP request there (``HostClaims``). The number of these requests is
-limited, however many claims there are.
+A host has moved if the known port of its address is down and the host sends from another port. If the known port is up,
+the controller first sends an ARP request there (``HostClaims``). The number of these requests is limited, however many
+claims there are.
 """
 
 from __future__ import annotations
@@ -222,9 +222,9 @@ class HostDiscovery:
     def arp_seen(self, packet: ArpSeen, now: float) -> tuple[Learned, list[SendArpReply], list[SendArpRequest]]:
         """Process an ARP packet, and return what it says about its sender and which ARP packets to send.
 
-        The first value says how ``TopologyState.host_seen`` has decided about the sender's address. The second value
-        has the replies to hosts that wait for this address. The third has requests: for an unknown address that the
-        sender looks for, or to the known port of an address that the sender claims."""
+        The first value is the result of ``TopologyState.host_seen`` for the sender's address. The second value has the
+        replies to hosts that wait for this address. The third value has requests for an unknown address that the sender
+        requests, or requests to the known port of an address that the sender claims."""
         at, ip, mac = packet.at, packet.sender_ip, packet.sender_mac
         if self._topology.is_fabric_port(at):
             return "ignored", [], []

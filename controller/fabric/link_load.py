@@ -1,11 +1,11 @@
 """Load of each link: rates from counters, and the background, which is traffic that no announced flow can have sent.
 
-The *excess* of a link is the traffic that its port sent beyond the counted traffic of the announced flows that may have
-used it. Where measurements are uncertain, the background is estimated too low rather than too high, so that a job's own
-bytes never count as background (docs/explanation/discovery.md#background).
+The *excess* of a link is the traffic of its port minus the counted traffic of all announced flows that may have used
+the link. Uncertain measurements make the background too low rather than too high, so that a job's own bytes never count
+as background (docs/explanation/discovery.md#background).
 
 Announced flows that no rule counts yet, such as those of a new job, may have sent part of the excess. So ``background``
-subtracts the most that they can have sent: no more than their sources sent, and no more than their destinations
+subtracts an upper bound of their bytes: at most the bytes that their sources sent, and that their destinations
 received. ``RecentBackground`` makes sure that a link that was busy until lately does not count as free.
 
 Thousands of links are evaluated together, in arrays.
@@ -102,7 +102,7 @@ class _Announced(NamedTuple):
     first: float
     """Time until which the earlier rules were wanted.
 
-    It is earlier than ``since`` if other rules were wanted in between, for less than ``QUEUED_S``; these rules are
+    ``first`` is earlier than ``since`` if other rules were wanted in between for less than ``QUEUED_S``. Such rules are
     skipped."""
     since: float
     """Time from which the new rules are wanted."""
@@ -263,7 +263,7 @@ class LinkLoad:
 
         Carried traffic and excess are in bit/s, NaN where unknown. The excess is the carried traffic minus the traffic
         of the flows in ``on``. Counters of the flows and of the link are not read at the same moments. The slack is the
-        time by which these readings may be apart, as a fraction of the time that the column covers."""
+        largest time between these readings, as a fraction of the time that the column covers."""
         ends, first, which = np.unique(end, return_index=True, return_inverse=True)
         parts = self._window_s * (np.arange(1, PARTS + 1) - 0.1) / PARTS  # allows for irregular readings
         begins = self._links.sampled_before(links[first], ends[:, None] - parts)
@@ -406,9 +406,9 @@ def _bounds_of_uncounted_flows(measured: Measured, uncounted: Uses, hosts: Mappi
     flows = np.repeat(np.arange(len(rows)), [len(some) for some in rows])
 
     def by_host(of: Rows) -> tuple[Rows, Rows]:
-        """Return each combination of a link and a host that has a flow on the link, as two arrays of link indices.
+        """Return all pairs (link, host with a flow on the link), as two arrays of link indices.
 
-        No combination occurs twice. The second array gives each host by the index of the host's own link. ``of``: index
+        No pair occurs twice. The second array has the index of the host's own link in place of the host. ``of``: index
         of the source's uplink, or of the destination's downlink, by flow."""
         pairs = np.sort(links * (len(place) + 1) + of[flows] % (len(place) + 1))
         pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique would hash: far slower
@@ -442,7 +442,7 @@ NEAR = 0.9
 LEFT_S = 2 * SETTLE_S
 """Seconds for which bytes of a flow may still be counted on a link after the flow has moved to another link.
 
-Until then they may hide background on the old link."""
+In these seconds, the bytes may hide background on the old link."""
 
 
 class _Held(NamedTuple):
@@ -473,7 +473,7 @@ class RecentBackground:
     ) -> None:
         """Record the measured background of links between switches.
 
-        Links of hosts are not needed, because no route can avoid them. ``flows``: flows pinned to each link. Links that
+        Links of hosts are left out, because no route can avoid them. ``flows``: flows pinned to each link. Links that
         ``uncounted`` flows may use are forgotten, because these flows may have sent the traffic."""
         unknown = _links_of(uncounted) if self._most else frozenset()
         self._most = {link: most for link, most in self._most.items() if now < most.at + HOLD_S and link not in unknown}
@@ -497,9 +497,9 @@ def planned_background(
 ) -> Mapping[LinkId, float]:
     """Return the background to plan with, in bit/s.
 
-    A link has its present background if ``uncounted`` flows may use it. The same is true if pinned flows use it
-    (``carrying``), unless a flow has just moved away from it (``left``). Any other link has the larger of its
-    present background and its ``held`` background."""
+    The present background is used for a link that ``uncounted`` flows may use. It is also used for a link in
+    ``carrying`` (pinned flows use the link) unless the link is in ``left`` (a flow has just moved away). Any other link
+    has the larger of its present background and its ``held`` background."""
     kept = [link for link in held if link in left or link not in carrying]
     if not kept:
         return background_bps

@@ -49,7 +49,7 @@ class SwitchLeft:
 
 @dataclass(frozen=True, slots=True)
 class SwitchesInReach:
-    """Switches that are connected to the southbound, whether or not it serves them. Sent when they change."""
+    """Switches with a connection to the southbound, even if another southbound serves them. Sent on each change."""
 
     dpids: frozenset[Dpid]
     silent: frozenset[Dpid] = frozenset()
@@ -74,7 +74,7 @@ class SwitchMoved:
 class MastershipLost:
     """Another controller is the master of the switch, which accepts no changes from this controller.
 
-    This lasts until the switch reconnects."""
+    The other controller stays the master until the switch reconnects."""
 
     dpid: Dpid
     name: str
@@ -94,8 +94,8 @@ class MastershipLost:
 class GenerationRaised:
     """Another controller has raised the generation id of a switch, whose master is still this controller.
 
-    The switch refuses the next claim, unless it has a larger id. Sent again and again while this lasts, and once more
-    when the switch has the id of this controller again."""
+    The switch refuses the next claim unless the claim has a larger id. The message is repeated while the switch has the
+    raised id, and sent once more when the switch has the id of this controller again."""
 
     dpid: Dpid
     name: str

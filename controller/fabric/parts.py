@@ -276,9 +276,9 @@ class DeclaredParts:
                 yield _of_bundle(bundle.a, bundle.b, n), n > self._known[pair]
 
     def declares(self, part: Part) -> bool:
-        """Return whether the inventory file declares this part, so that something declared would be missing without it.
+        """Return whether a declaration of the inventory file would have no matching part without this part.
 
-        The result is False if another known part still matches the declaration."""
+        The result is False if another known part matches the declaration."""
         if not part.seen:
             return True
         name = part.ends[0].switch
@@ -338,7 +338,7 @@ class KnownParts:
         self.parts: Mapping[PartKey, Part] = SharedMap()
         """All remembered parts, present or down; a new mapping on each change."""
         self.explained: Mapping[PartKey, bool] = SharedMap()
-        """Absent cables and hosts that are no faults of their own: their switch is down, or has just returned."""
+        """Absent cables and hosts whose absence has a known cause: their switch is down, or has just returned."""
         self.absent: Mapping[PartKind, int] = {}
         """Number of absent parts of each kind, including parts that do not count as down yet."""
         self.awaited: frozenset[PartKey] = frozenset()
@@ -358,7 +358,7 @@ class KnownParts:
         self._lost_at: dict[PartKey, float] = {}
         self._changed: set[PartKey] = set()
         self._explain_at = math.inf
-        """Time in monotonic seconds when ``explained`` changes without a change of parts."""
+        """Next time in monotonic seconds when ``explained`` changes because time passes."""
         self._count: Counter[PartKind] = Counter()
         self._count_present: Counter[PartKind] = Counter()
         self._since: float | None = None

@@ -2,7 +2,7 @@
 
 In: messages of the southbound, and the time. Out: totals since the start, and the time of the last refusal of each
 kind. The memory is bounded, because a peer may name any ports and dpids. A port that its switch did not describe counts
-as port 0, ``PortCounts`` has limits, and a switch that disconnects is forgotten.
+as port 0. ``PortCounts`` has limits. A switch that disconnects is forgotten.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Refusals:
         self.other_masters: dict[Dpid, MastershipLost] = {}
         """Latest message about each switch whose master is another controller."""
         self.raised: dict[Dpid, GenerationRaised] = {}
-        """Latest message about each switch whose generation id is larger than any controller's, and which has this
-        controller as its master."""
+        """Latest message about each switch whose master is this controller, and whose generation id is larger than any
+        controller's."""
         self.duplicates: dict[Dpid, tuple[str, float]] = {}
         """Address of a second switch with the same dpid, and the time of its last attempt to connect."""
         self.floods: dict[Dpid, float] = {}

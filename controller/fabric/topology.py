@@ -31,7 +31,7 @@ class LinkId(NamedTuple):
     """Identity of a directed link: a switch port and a direction.
 
     ``out``: the link that leaves the switch through the port, to a switch or to a host. ``in``: a host's link into the
-    fabric. It begins at no switch port, and is therefore identified by the edge port where it arrives."""
+    fabric. An ``in`` link begins at no switch port, and is therefore identified by the edge port where it arrives."""
 
     dpid: Dpid
     port: PortNo
@@ -115,7 +115,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Usable topology at one moment. Each change adds one to ``generation``, except new MAC addresses."""
+    """Usable topology at one moment. Each change adds one to ``generation``; a new MAC address of a host does not."""
 
     generation: int = 0
     switches: Mapping[Dpid, Switch] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class ShortestPaths:
     """Next hops of successive fabric snapshots.
 
     A link that appears or vanishes changes, for most destinations, only the next hops of one switch. A destination is
-    searched again only if distances to it change. If nothing changes for a destination, it keeps its ``Towards``."""
+    searched again only if distances to it change. An unchanged destination keeps its ``Towards`` object."""
 
     def __init__(self) -> None:
         self._links: Mapping[LinkId, Link] = {}
@@ -313,7 +313,7 @@ class CandidatePaths:
         self._previous = {dpid: frozenset(link.dpid for link in links) for dpid, links in self._into.items()}
         self._second: dict[Dpid, frozenset[Dpid]] = {}
         self._last: dict[tuple[frozenset[Dpid], Dpid], Sequence[LinkId]] = {}
-        """Last links of all shortest paths to a switch, by the next switches of the source, and this switch."""
+        """Last links of all shortest paths, by the second switches of the paths and the last switch."""
         self._distances: dict[tuple[Dpid, Dpid], int | None] = {}
         self._found: dict[tuple[Dpid, Dpid], tuple[Path, ...]] = {}
         self._cut: set[tuple[Dpid, Dpid]] = set()

@@ -1,9 +1,9 @@
 """Conversion of the southbound's reports into snapshots of the ``Fabric``. ``now`` is monotonic seconds.
 
 A cable is used when LLDP has arrived in both directions, both ports are up and both switches have confirmed their
-rules. After a failure its hold-down must be over too. A *one-way port* sends into a fibre to an optical switch. Its
-link is used when the extension allows it (``core.messages``) and LLDP has arrived over it; it has no hold-down. A host
-stays at the port where it was last seen.
+rules. After a failure of the cable, its hold-down must be over too. A *one-way port* sends into a fibre to an optical
+switch. The link of a one-way port is used when the extension allows the link (``core.messages``) and LLDP has arrived
+over it. Such a link has no hold-down. A host stays at the port where it was last seen.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class HoldDowns:
     def release_switch(self, dpid: Dpid, now: float) -> None:
         """Record that a switch has lost its last link, and end the hold-downs of its cables.
 
-        Each of these cables may be used as soon as probes arrive over it in both directions."""
+        A cable of the switch may be used as soon as probes arrive over the cable in both directions."""
         for cable, held in self._cables.items():
             if self.holds(cable) and any(at.dpid == dpid for at in cable):
                 held.hold_s = 0.0
@@ -414,8 +414,8 @@ class TopologyState:
     def is_fabric_port(self, at: PortRef) -> bool:
         """Return whether the port leads to a switch, so that no host is connected to it.
 
-        The port leads to a switch if probes pass over its cable. It also does if the last probes came from a switch
-        that is not connected now. Packets that arrive at the port then come from hosts behind that switch."""
+        The port leads to a switch if probes pass over its cable. The port also leads to a switch if the last probes
+        came from a switch that is disconnected now: hosts behind that switch then send the packets that arrive."""
         if at in self._heard or at in self._arriving:
             return True
         return at in self._last_heard and self._last_heard[at] not in self._switches
@@ -434,8 +434,8 @@ class TopologyState:
         - ``ignored``: the port is not an edge port, or not yet.
         - ``refused``: the host is declared, so that packets do not move it, or a limit on hosts is reached
           (``MAX_HOSTS``).
-        - ``contested``: the port where the host was last seen is still up, so that the controller should first send an
-          ARP request there (``host_discovery``).
+        - ``contested``: the port where the host was last seen is still up. The controller should first send an ARP
+          request there (``host_discovery``).
 
         ``is_named``: whether a job names the host."""
         known = self._hosts.get(ip)
@@ -491,8 +491,8 @@ class TopologyState:
     def _place_declared(self, switch: Switch, ports: Iterable[Port]) -> None:
         """Place the declared hosts of these ports.
 
-        Switches choose the names that they report. Hosts are therefore not placed if the name of the switch is
-        declared with another dpid, or if they are at another connected switch with this name."""
+        Because switches choose the names that they report, a host is not placed in two cases: the name of the switch is
+        declared with another dpid, or the host is at another connected switch with this name."""
         hosts = self._declared_by_switch.get(switch.name)
         if not hosts or (self._dpid_of.get(switch.name) or switch.dpid) != switch.dpid:
             return
