@@ -59,7 +59,7 @@ NOTICED_S = 10.0
 NOTICED_ITERATIONS = 4
 """Number of iterations after which counters must have shown another traffic pattern.
 
-The limit is the longer of this many iterations and ``NOTICED_S``."""
+The limit is the longer time: that of these iterations, or ``NOTICED_S``."""
 
 MOST_WAITING = 1000
 """Largest number of iterations in ``Reported.waiting``; further ones are ignored."""
@@ -86,7 +86,7 @@ class Reported(NamedTuple):
     waiting: tuple[tuple[float, float], ...] = ()
     """Latest iterations of an alternating job, if counters do not show yet to which traffic pattern they belong.
 
-    Each is a pair: latest possible end of the iteration in monotonic seconds, and communication time in seconds."""
+    An entry is a pair: latest possible end of the iteration in monotonic seconds, and communication time in seconds."""
     certain_s: tuple[float, ...] = ()
     """Communication times in seconds of the latest iterations that certainly belong to the present pattern."""
 
@@ -170,10 +170,10 @@ class Job:
     dividing: Dividing
     """Ways to divide the flows of the job into subflows; includes the connections that the job has reported."""
     addresses: frozenset[str]
-    """Addresses of the job's hosts. While one of them is unknown, the job is pending.
+    """Addresses of the job's hosts. While the host of some address is unknown, the job is pending.
 
-    These are the addresses of its announced virtual links, or all addresses of an observed job. Measurements do not
-    change them."""
+    An observed job has all addresses of its spec, any other job those of its announced virtual links. Measurements do
+    not change the addresses."""
     counted: frozenset[Pair] = frozenset()
     """Pairs that are counted for the job in addition to its virtual links (``demand``)."""
     per_iteration: bool = True
@@ -261,7 +261,7 @@ class Announcements:
     """Pairs of all jobs: pairs that they announced, and pairs on which counters show that they send.
 
     Jobs that report their connections (``dividing.owner`` is set) may share pairs. The jobs of a pair are in the order
-    of ``registered_at``, so that a restart does not change it."""
+    of ``registered_at``, so that a restart does not change the order."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -330,8 +330,8 @@ class Announcements:
     def owner(self, pair: Pair) -> JobId | None:
         """Return the job that owns the pair, or None if no job announced the pair or its reverse pair.
 
-        Jobs that report their connections own no pairs. The owner is the job that announced the pair. If there is none,
-        it is the job that was ``found`` on the pair, and otherwise the job that announced the reverse pair."""
+        Jobs that report their connections own no pairs. The owner is the first existing job of these three: the job
+        that announced the pair, the job that was ``found`` on the pair, the job that announced the reverse pair."""
         src, dst = pair
         if job_id := self._alone.get(pair):
             return job_id
@@ -341,15 +341,15 @@ class Announcements:
     def first(self, pair: Pair) -> JobId | None:
         """Return the job that announced the pair and does not report its connections.
 
-        If there is none, return the job that registered first among those that share the pair."""
+        Without such a job, return the job that registered first among those that share the pair."""
         sharing = self._sharing.get(pair, {})
         return self._alone.get(pair) or min(sharing, key=sharing.__getitem__, default=None)
 
     def holder(self, pair: Pair) -> JobId | None:
         """Return the job that owns the rule for all packets of a pair (``tables.pins``).
 
-        This is the ``first`` job of the pair. If the pair has none, it is the ``first`` job of the reverse pair,
-        because the acknowledgements of that job's traffic use the pair."""
+        The result is the ``first`` job of the pair, or without one the ``first`` job of the reverse pair, because the
+        acknowledgements of that job's traffic use the pair."""
         src, dst = pair
         return self.first(pair) or self.first((dst, src))
 
@@ -406,8 +406,8 @@ def pairs_to_learn(job: Job, announced: Announcements) -> Sequence[Pair]:
 def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
     """Return the number of pairs that ``pairs_to_learn`` would return.
 
-    The result is larger for a job with more than ``MANY`` pairs that does not report its connections. It then includes
-    pairs that other jobs have announced, because examining so many pairs would take too long."""
+    For a job with more than ``MANY`` pairs that does not report its connections, the result is an upper bound: it
+    includes pairs that other jobs have announced, because examining so many pairs would take too long."""
     if not job.dividing.owner and (most := count_pairs(job.spec)) > MANY:
         return most
     return len(pairs_to_learn(job, announced))

@@ -2,7 +2,7 @@
 
 ``Ends`` owns the latest ends of registrations. An end is *final* when it cannot be undone any more: a deregistration is
 final when it is on disk. In: each end when it happens, and again when it is final; after a restart, the saved ends.
-Out: the end of a registration, for its owner and for a client that repeats its request; final ends, for all callers.
+Out: the end of a registration, for its owner and for a client that repeats the request; final ends, for all callers.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class JobEnd:
     def error(self, id_in_use: bool = False) -> NotFound:
         """Return the error for a call that names this registration.
 
-        ``id_in_use``: whether another one has the job id."""
+        ``id_in_use``: whether another registration has the job id."""
         text, reason = _WORDS[self.reason]
         more = "; another registration has the id now" if id_in_use and self.reason is not EndReason.TAKEN_OVER else ""
         return NotFound(text.format(job=self.job_id) + more, reason, {"jobId": self.job_id})
@@ -265,7 +265,7 @@ class Registration:
 
     @property
     def runs(self) -> JobSpec:
-        """Spec of the traffic that the job sends: the spec of its ``arrangement``, or if there is none ``spec``."""
+        """Spec of the traffic that the job sends: that of its ``arrangement``, or ``spec`` without an arrangement."""
         return self.arrangement.runs if self.arrangement else self.spec.plain
 
     def repeats(self, held: Registration) -> bool:
@@ -297,7 +297,7 @@ class RegisterJob:
     links: VirtualLinks | None = field(default=None, compare=False)
     """Virtual links of the spec; None if the control loop must compute them when it accepts the job.
 
-    For the largest specs, this blocks the control loop for several tenths of a second."""
+    Computing the links of the largest specs blocks the control loop for several tenths of a second."""
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
     @property
@@ -314,7 +314,7 @@ class UpdateJob:
     revisions: frozenset[int] = frozenset()
     """Revisions that must be equal to the job's present revision; otherwise the update fails.
 
-    They are the revision that the request requires, and the revision from which unchanged fields were copied."""
+    At most two: the revision that the request requires, and the revision from which unchanged fields were copied."""
     owner: str | None = None
     """Uid of the registration whose lease token the caller has."""
     links: VirtualLinks | None = field(default=None, compare=False)

@@ -1,7 +1,7 @@
 """Accepted jobs: their specs, owners, virtual links, leases and reported times. Times are monotonic seconds.
 
 A job belongs to one registration, identified by its uid (``owner``). A caller may change only the registration whose
-lease token it has. A renewal or a report changes only the job's ``Vitals``, so the ``Job`` and the mapping of all jobs
+lease token it has. A renewal or a report changes only the job's ``Vitals``; the ``Job`` and the mapping of all jobs
 stay the same objects.
 """
 
@@ -99,9 +99,9 @@ class JobRegistry:
     def register(self, request: RegisterJob, now: float) -> Job:
         """Accept a job and return it.
 
-        If a job with the same id and spec exists, and the caller is its owner or repeats its request, the lease is
-        renewed. If the caller takes the job over, the existing registration ends, and a new one begins without the
-        reported connections, because a restarted program has other ports.
+        A caller that owns a job with the same id and spec, or repeats the request for it, renews the lease. If the
+        caller takes the job over, the existing registration ends. The new registration has no reported connections,
+        because a restarted program has other ports.
 
         Errors:
         - ``NotFound`` when the request is a repetition, and its registration has ended.
@@ -135,7 +135,7 @@ class JobRegistry:
         """Accept the saved jobs after a restart, with full leases, record the saved ends, and return the problems.
 
         Each problem names its job. After a problem, the registry must not be used. Saved connections that cannot be
-        accepted any more are no problem: they are forgotten, with a warning in the log."""
+        accepted any more are forgotten with a warning in the log; they are no problem."""
         problems = []
         self.ends.take_saved(saved.ends.values())
         self.jobs = jobs = dict[JobId, Job]()  # changed in place: a copy for each job would take seconds

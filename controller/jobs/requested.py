@@ -4,7 +4,7 @@ In: all jobs that one request registers, changes or takes over, or the open conn
 the new jobs, and both directions of every connection by pair of addresses; or an error, for example ``Exhausted`` with
 the limit and the present use.
 
-All jobs of a request are checked in the state after the request, so two of them may exchange pairs of hosts. Only jobs
+All jobs of a request are checked in the state after the request, so two jobs may exchange pairs of hosts. Only jobs
 that report their connections share pairs of hosts. A connection belongs to one job.
 """
 
@@ -28,8 +28,7 @@ from signalbox.jobs.subflows import Connection, Connections, Dividing, Pair
 MAX_CONNECTIONS = 4_096
 """Largest number of connections of one job. A connection that both of its ends report counts twice.
 
-The rules of all connections of a job are derived at once. For this many connections, this blocks the control loop for
-half a second."""
+Deriving the rules of so many connections, all at once, blocks the control loop for half a second."""
 
 MAX_NAMED = 4
 """Largest number of problems that an error names."""
@@ -398,7 +397,7 @@ def by_pair(reports: Reports, transport: Transport) -> Connections:
 
 
 def count(connections: Connections) -> int:
-    """Return the number of connections. Each is listed in both directions, but counts once."""
+    """Return the number of connections. A connection is listed in both directions, but counts once."""
     return sum(map(len, connections.values())) // 2
 
 

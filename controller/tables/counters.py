@@ -1,8 +1,8 @@
 """Intake of the counters that switches report: bytes of links, and of the flows that begin at each switch.
 
 ``LinkLoad`` gets the bytes of links and of flow rules, and ``PairCounters`` the bytes and packets of pairs of
-addresses. This module itself records two counts of dropped packets: packets to the controller beyond a port's limit,
-and packets that match drop rules.
+addresses. This module itself counts dropped packets: packets to the controller beyond a port's limit, and packets that
+match drop rules.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ class PuntDrops(NamedTuple):
 
 
 LATE_INTERVALS = 2
-"""Age of counters, in intervals of polling, above which they are late: they do not show the present load of a
-switch."""
+"""Age of counters, in intervals of polling, above which counters do not show the present load of a switch."""
 
 STALE_INTERVALS = 10
 """Age of counters, in intervals, above which they are stale. An unanswered poll takes three intervals
@@ -125,9 +124,8 @@ class CounterIntake:
     def add(self, fabric: Fabric, message: Counters) -> None:
         """Record the counters of one poll.
 
-        Counters of ports that the fabric does not have are ignored. A message of a switch that is unknown or has
-        disconnected is ignored too: otherwise the controller would wait for the next counters of this switch
-        forever."""
+        Counters of ports that the fabric does not have are ignored. Messages of unknown or disconnected switches are
+        ignored too, so that the controller does not wait for their next counters."""
         switch = fabric.switches.get(message.dpid)
         if switch is None or message.dpid not in self.read:
             return
@@ -153,8 +151,8 @@ class CounterIntake:
     def round_over(self, now: float) -> bool:
         """Return whether counters are to be evaluated now.
 
-        All switches are polled at the same time. Their counters are evaluated when all have answered, or when the wait
-        for late ones is over."""
+        All switches are polled at the same time. Counters are evaluated when all switches have answered, or when the
+        wait for late switches is over."""
         if self._answers_since is None:
             return now >= self._evaluated_at + LATE_INTERVALS * self._interval_s
         return not self._awaited or now >= self._answers_since + PATIENCE * self._interval_s
@@ -226,7 +224,7 @@ class CounterIntake:
     def _count_drops(self, switch: Switch, read_at: float, totals: Mapping[PortNo, int]) -> None:
         """Record the packets that meters have dropped.
 
-        Ports that the fabric does not have are left out: a switch may report meters for any number of them."""
+        Unknown ports are left out, because a switch may report meters for any number of ports."""
         last_at = self._drops_at.get(switch.dpid)
         if last_at is not None and read_at <= last_at:
             return

@@ -1,19 +1,19 @@
 """Rules of the three flow tables of every switch. docs/reference/switch-rules.md lists them with their priorities.
 
 Table 0 (control) sends LLDP and ARP to the controller, limited per port. All other packets continue to table 1. ARP
-also continues, and is forwarded by its target address like IP, so that known hosts find each other without a
-controller. If a port has known hosts, ARP with any other sender address goes only to the controller. So no host at the
-port can poison neighbour tables.
+also continues to table 1. The switch forwards ARP by its target address like IP, so that known hosts find each other
+without a controller. If a port has known hosts, ARP with any other sender address goes only to the controller. So no
+host at the port can poison neighbour tables.
 
 Table 1 (pinned) has two rules for each announced virtual link: for its data, and for the acknowledgements in the
 opposite direction. A rule is either a pin, which sends packets to a path group, or a counting rule, after which packets
 continue to table 2. A path group has two fast-failover buckets: the planned next hop, and the ECMP group of the same
 destination. Acknowledgements of a pinned flow use the same cables in the reverse direction.
 
-Table 2 (default) has routes by destination, to the port of a host or by ECMP over all shortest next hops. It needs no
-controller. Hosts of other switches are reached by the address prefix of their leaf; a host outside of this prefix has a
-rule of its own. Every bucket watches its port, so that a switch avoids a dead uplink by itself. The first switch
-without a route for a packet drops it, and counts it by kind.
+Table 2 (default) has routes by destination, to the port of a host or by ECMP over all shortest next hops. Table 2 works
+without a controller. Hosts of other switches are reached by the address prefix of their leaf; a host outside of this
+prefix has a rule of its own. Every bucket watches its port, so that a switch avoids a dead uplink by itself. The first
+switch without a route for a packet drops it, and counts it by kind.
 """
 
 from __future__ import annotations
@@ -179,9 +179,9 @@ class FlowPart(NamedTuple):
     """Part of the packets of a flow, selected by transport ports.
 
     ``ports``: class of the source ports. ``dst_ports``: class of the destination ports; None for any. If ``answers`` is
-    True, the part is not these packets but their acknowledgements. A TCP acknowledgement has the two ports exchanged.
-    For RoCEv2 its source port is in the same class as that of the data: both ends of a queue pair derive the source
-    port from the same flow label."""
+    True, the part is not these packets but their acknowledgements. A TCP acknowledgement has the two ports exchanged. A
+    RoCEv2 acknowledgement has a source port of the same class as the data, because both ends of a queue pair derive the
+    source port from one flow label."""
 
     transport: Transport
     ports: PortClass
@@ -202,8 +202,8 @@ class Announcement(NamedTuple):
     parts: tuple[tuple[FlowPart, ...], ...]
     """Parts of each subflow into which the flow can be split; empty if the flow stays whole."""
     alone: bool = True
-    """Whether the rule for all packets of the pair belongs to this job. If not, the job has only rules for parts of
-    them."""
+    """Whether the rule for all packets of the pair belongs to this job. If not, the job has only rules for parts of the
+    packets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +218,9 @@ class Pin:
     part: FlowPart | None = None
     """Part of the flow's packets that the pin is for; None for all packets."""
     learning: bool = False
-    """Whether this is a learning rule: it counts a pair that no job has announced."""
+    """Whether the rule is a learning rule, which counts a pair that no job has announced."""
     subflows: tuple[FlowId, ...] = ()
-    """Subflows that this pin serves together, because they have the same path; none of them has a pin of its own.
+    """Subflows with the same path that share this pin; no subflow here has a pin of its own.
 
     Empty if the pin serves only ``flow``."""
     key: FlowKey = field(init=False, repr=False, compare=False)
@@ -323,10 +323,11 @@ def _one_direction(
 ) -> Iterator[Pin]:
     """Yield the pins for one direction of a virtual link.
 
-    A flow with a single path has one pin, for all packets of the pair. Otherwise each part of the packets has a pin,
-    and another pin with a lower priority serves all remaining packets. That pin has no path if one flow is split. If
-    ``flows`` are several subflows, it has the path that most of them share, and only subflows with other paths have
-    pins of their own. ``alone``: see ``Announcement``; without it, there is no pin for the remaining packets."""
+    A flow with a single path has one pin, for all packets of the pair. If a flow has several paths, each part of the
+    packets has a pin, and a pin with a lower priority serves all remaining packets. The pin for the remaining packets
+    has no path if one flow is split. If ``flows`` are several subflows, that pin has the path that most subflows share,
+    and only subflows with other paths have pins of their own. ``alone``: see ``Announcement``; without it, there is no
+    pin for the remaining packets."""
     subflows = [(flow, path) for flow, paths in flows for path in paths or (None,)]
     whole = len(subflows) == 1
     common = subflows[0][1] if whole else _common_path([path for _, path in subflows]) if len(flows) > 1 else None
@@ -405,10 +406,9 @@ BASE_PRIORITY = 100
 GATEWAY_PRIORITY = 140
 
 SPREAD_BEYOND = 2
-"""Up to this distance in links to the destination, an ECMP group has one bucket per next hop, in the order of the
-ports.
+"""Largest distance in links to the destination at which an ECMP group has one bucket per next hop, in port order.
 
-Groups that are farther away may have several rows of buckets (``_spread``)."""
+Groups at larger distances may have several rows of buckets (``_spread``)."""
 SPREAD_ROWS = 8
 """Largest number of rows of a group. A row has a bucket for every next hop (``_spread``)."""
 MAX_SPREAD_BUCKETS = 64
@@ -420,9 +420,8 @@ _ORDER_BITS = 24
 _ROW_MASKS = tuple(int(f"{row:03b}"[::-1] * (_ORDER_BITS // 3), 2) for row in range(SPREAD_ROWS))
 """Mask of each row: mask i consists of the three bits of i in reverse order, repeated.
 
-Row i sorts the next hops by port number XOR mask i. The effect on any two ports: half of the rows have them in one
-order, and the other half in the opposite order, whichever bits of the port numbers differ. From row to row, adjacent
-ports change their order as rarely as possible."""
+Row i sorts the next hops by port number XOR mask i. So any two ports have one order in half of the rows and the
+opposite order in the other half. From row to row, adjacent ports change their order as rarely as possible."""
 
 
 GatewayPorts = tuple[tuple[str, PortRef], ...]
@@ -439,9 +438,9 @@ class Gateway(NamedTuple):
 def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Prefix, Dpid]) -> dict[Prefix, Dpid]:
     """Return the switch to which the packets for each prefix are sent.
 
-    A prefix of several addresses stays at its ``present`` switch while a host of the prefix is there. Otherwise it
-    belongs to the switch with the largest number of its hosts. A host of the prefix at another switch gets a second,
-    longer prefix, which has only its own address."""
+    A prefix of several addresses stays at its ``present`` switch while a host of the prefix is there. A prefix without
+    such a host belongs to the switch with the largest number of its hosts. A host of the prefix at another switch gets
+    a second, longer prefix, which has only its own address."""
     members: dict[Prefix, list[Host]] = defaultdict(list)
     for host in fabric.hosts.values():
         members[prefix_of(host.ip, prefix_length)].append(host)
@@ -473,10 +472,10 @@ def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> G
     ``distance``: number of links to the destination's switch.
 
     All switches compute the same hash of a packet. The packets that one bucket sends to the next switch therefore have
-    similar hashes, and would use only some buckets there. Against this, groups at a distance of three links (on the
-    aggregation switches of three tiers) repeat every hop several times, each time in another order. Nearer to the
-    destination no further choice follows, so hops are not repeated. If a hop is lost, its buckets are removed and the
-    others keep their order."""
+    similar hashes, and would use only some buckets of the next switch. So groups at a distance of three links (on the
+    aggregation switches of three tiers) repeat every hop several times, each time in another order. Groups nearer to
+    the destination do not repeat hops, because no further choice follows. If a hop is lost, its buckets are removed,
+    and all other buckets keep their order."""
     hops = sorted(next_hops, key=lambda link: link.port)
     if distance > SPREAD_BEYOND:
         hops = _spread(hops, stable_hash(_ORDER_BITS, "spread", next_hops[0].dpid, group_id), distance)
@@ -495,7 +494,7 @@ def buckets(ports: tuple[PortNo, ...]) -> tuple[Bucket, ...]:
 def bucket(port: PortNo) -> Bucket:
     """Return the bucket that sends out of a port while the port is up.
 
-    Groups share bucket objects; 64 x 32 switches would otherwise need 130,000."""
+    Groups share bucket objects: 64 x 32 switches would need 130,000 objects without sharing."""
     return Bucket(Output(port), watch_port=port)
 
 
@@ -503,9 +502,8 @@ def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
     """Return the next hops in the order of an ECMP group's buckets, as one row or several rows one after the other.
 
     Each row has all hops, sorted by port number XOR ``labels`` XOR the mask of the row. At even distances there is one
-    row, and the bucket follows from the lowest bits of the hash. At odd distances there are several rows, so that the
-    next bits decide too: they choose the row, which is an order of the hops. Two successive switches thus use different
-    bits.
+    row, and the bucket follows from the lowest bits of the hash. At odd distances there are several rows, and the next
+    bits of the hash choose the row, which is an order of the hops. Two successive switches thus use different bits.
 
     ``labels``: number that differs between switches, so that they do not all prefer the same hops if the hash is
     uneven."""
@@ -543,8 +541,8 @@ _MATCHES: Mapping[tuple[int, Match], Dropped] = {
 }
 """Kind of packets that each drop rule drops, by priority and match of the rule.
 
-Drop rules are optional, so they have priorities above 0: the rule with priority 0 is the table-miss entry, which a
-table must have even when it gets full."""
+The priorities are above 0, because priority 0 is the table-miss entry: a full table may lack drop rules, but not this
+entry."""
 
 _KINDS = {FlowKey(Table.DEFAULT, *place): kind for place, kind in _MATCHES.items()}
 

@@ -153,8 +153,8 @@ class ReadRules:
 class PollLearning:
     """Poll the learning rules of these switches, and of no others, from now on.
 
-    A learning rule counts one pair of hosts, to learn the traffic of a job. It is polled more often than other
-    rules."""
+    A learning rule counts one pair of hosts, to learn the traffic of a job. Learning rules are polled more often than
+    other rules."""
 
     dpids: frozenset[Dpid]
 

@@ -1,8 +1,8 @@
 """Pins of announced flows, derived from the running routes that are in force.
 
-A route is in force while its paths exist and are shortest paths, and its hosts have not moved. Otherwise it is invalid,
-and its flow uses ECMP until the next plan, which can replace the route. If a pin led away from the destination, packets
-would loop as soon as a later switch failed over to ECMP (docs/explanation/forwarding.md).
+A route is in force while its paths exist and are shortest paths, and its hosts have not moved. Any other route is
+invalid: its flow uses ECMP until the next plan, which can replace the route. If a pin led away from the destination,
+packets would loop as soon as a later switch failed over to ECMP (docs/explanation/forwarding.md).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class PinSet:
     stale: Mapping[FlowId, JobId] = field(default_factory=dict)
     """Flows with stale pins, each with its job.
 
-    A pin is stale while its route is invalid and the pin has not been removed yet, which happens at a later turn. The
-    rules of a stale pin send no packets over the route."""
+    A pin is stale while its route is invalid and a later turn has still to remove the pin. The rules of a stale pin
+    send no packets over the route."""
 
     def __iter__(self) -> Iterator[Pin]:
         return chain.from_iterable(self.of.values())
@@ -104,8 +104,9 @@ class Pins:
 
         An announced flow has pins for its data and for its acknowledgements. A call derives the pins of flows whose
         hosts have moved, and then of further jobs until it has about ``AT_ONCE`` flows. The jobs that remain keep
-        outdated pins until a later turn. This is safe: rules also depend on the links, so that outdated pins send
-        nothing over lost links or away from the destination. The result is the same object while nothing changes."""
+        outdated pins until a later turn. Outdated pins are safe, because rules also depend on the links: no outdated
+        pin sends packets over lost links or away from the destination. The result is the same object while nothing
+        changes."""
         touched, gone = self._follow_jobs(jobs)
         self._follow_routes(routes, touched)
         of = self._found.of
@@ -141,11 +142,11 @@ class Pins:
         return self._found
 
     def _together(self, job_id: JobId, jobs: Mapping[JobId, Job]) -> dict[JobId, None]:
-        """Return the jobs whose pins must be derived in the same call as those of the given job, which is one of them.
+        """Return the jobs whose pins must be derived together with the pins of the given job, including the given job.
 
-        A pair of hosts may have moved from job A to job B while A still has an outdated pin for it. In different calls,
-        both jobs would have the same pin for a while, or the pair would have none. A call for B therefore includes A,
-        and in turn the jobs from which A has taken a pair."""
+        A pair of hosts may have moved from job A to job B while A still has an outdated pin for it. Separate calls for
+        A and B would leave a time with two equal pins, or without any pin for the pair. A call for B therefore includes
+        A, and in turn the jobs from which A has taken a pair."""
         found, to_look_at = {job_id: None}, [job_id]
         while self._given_up and to_look_at:
             job = jobs.get(to_look_at.pop())
@@ -158,8 +159,8 @@ class Pins:
     def _follow_jobs(self, now: Mapping[JobId, Job]) -> tuple[defaultdict[JobId, set[Pair]], list[JobId]]:
         """Return two results: by job, the pairs whose pins may change because jobs have changed; and the removed jobs.
 
-        If a job itself has changed, the pairs are all of its pairs. If it has not, they are its pairs that a changed or
-        removed job has too, in the same or the opposite direction."""
+        A changed job has all of its pairs in the result. An unchanged job has only those pairs that it shares with a
+        changed or removed job, in the same or the opposite direction."""
         before, self._jobs = self._jobs, now
         changed: list[JobId] = []
         gone: list[JobId] = []
@@ -314,8 +315,8 @@ class Pins:
 def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[Job, ...], announced: Announcements) -> Iterator[Pin]:
     """Return the learning pins of the jobs. If several jobs might use a pair, the pin belongs to the first of them.
 
-    The learning pin stays as long as the pair is in the job's ``counted``, even if the pair has got a pin with a higher
-    priority. The last count of the learning pin can then still be read."""
+    The learning pin stays as long as the pair is in the job's ``counted``, so that its last count can still be read
+    after the pair has got a pin with a higher priority."""
     owners: dict[FlowId, int] = {}
     for job in jobs:
         owner = job_owner(job.id)
@@ -354,8 +355,8 @@ def flows_on(
 ) -> Mapping[LinkId, frozenset[FlowId]]:
     """Return the flows on each of the given links; links without flows are left out.
 
-    ``on``: flows by link. ``waiting``: flows of jobs that wait for hosts. They are not returned, because no plan would
-    move them."""
+    ``on``: flows by link. ``waiting``: flows of jobs that wait for hosts. The result does not contain these flows,
+    because no plan would move them."""
     if not links:
         return {}
     unplanned = frozenset[FlowId]().union(*waiting.values())

@@ -112,9 +112,9 @@ class Pipeline:
         """Return the rules of every switch.
 
         ``forwarding``: the fabric with only the forwarding links; None if all links forward. A switch without a next
-        hop to a destination keeps its installed group to it. The controller's view of links may be wrong, and an empty
-        group certainly loses packets. A group with ``closed`` ports is not kept, because these ports may lead anywhere,
-        even to a switch that sends packets back."""
+        hop to a destination keeps its installed group to it. The controller's view of links may be wrong, whereas an
+        empty group certainly loses packets. A group with ``closed`` ports is not kept, because these ports may lead
+        anywhere, even to a switch that sends packets back."""
         self._assign_prefixes(fabric, installed)
         towards = self._towards(forwarding or fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
@@ -273,7 +273,7 @@ class Ways(NamedTuple):
 class DefaultPart:
     """Default table of a switch and its groups.
 
-    Two different objects never compare as equal, because rules that do may still differ in their ``distance``."""
+    Objects are compared by identity, because equal rules may differ in their ``distance``."""
 
     flows: tuple[FlowRule, ...]
     groups: Mapping[int, GroupRule]
@@ -296,8 +296,8 @@ class SwitchDerivation:
     """Derivation of the rules of one switch, which repeats only what may have changed.
 
     If a pin has changed, the rules of all pins of its owner are derived again. If the next hops to a leaf have changed,
-    the path groups to the leaf are derived again, and the rules of some pins to the leaf: those whose path begins at
-    another switch. An unchanged rule remains the same object."""
+    the path groups to the leaf are derived again. The same applies to the rules of those pins to the leaf whose path
+    begins at another switch. An unchanged rule remains the same object."""
 
     def __init__(self) -> None:
         self._base: _Base | None = None
@@ -361,7 +361,7 @@ class SwitchDerivation:
     ) -> bool:
         """Update all rules except pins and path groups.
 
-        Return False if a path group then has the id of another group."""
+        Return False if the id of a path group is also the id of another group after the update."""
         _change(
             flows,
             {rule.key: rule for rule in _flows_without_pins(before)},
@@ -374,9 +374,9 @@ class SwitchDerivation:
     def _follow_next_hops(self, before: _Base, base: _Base, groups: Edits[int, GroupRule]) -> list[str]:
         """Update path groups whose next hops changed, and return the owners of pins that must be derived again.
 
-        If a leaf has become reachable or unreachable, or its distance has changed, all pins to the leaf must be
-        derived again. If only the next hops to the leaf have changed, this applies only to pins that begin at
-        another switch."""
+        If a leaf has become reachable or unreachable, or its distance has changed, all pins to the leaf must be derived
+        again. If only the next hops to the leaf have changed, only pins that begin at another switch must be derived
+        again."""
         to, self._base, self._to = self._to, base, dict(base.ways.to)
         leaves = to.keys() | self._to.keys()
         other = {leaf for leaf in leaves if to.get(leaf, NO_WAY).hops != self._to.get(leaf, NO_WAY).hops}

@@ -48,7 +48,7 @@ NARROW = "narrow"
 NEW = (1, -1)
 """Result of ``_order`` for meters and new groups: rank 1, and a distance below all others.
 
-They are thus sent before the flows of the same rank, which refer to them."""
+Meters and groups are thus sent before the flows of the same rank, which refer to them."""
 
 
 class Table(IntEnum):
@@ -83,8 +83,8 @@ def cookie(table: Table, owner: int = 0) -> int:
 def learning_cookie(owner: int) -> int:
     """Return the cookie of a learning rule of ``owner`` (40 bits).
 
-    Such a rule is in the pinned table, and counts a pair of hosts that no job has announced, to learn whether the owner
-    uses the pair. The cookie has 255 in place of the table."""
+    A learning rule is in the pinned table. The rule counts a pair of hosts that no job has announced, to learn whether
+    the owner uses the pair. The cookie has 255 in place of the table."""
     return COOKIE_MAGIC << 48 | 0xFF << 40 | owner
 
 
@@ -109,8 +109,8 @@ def job_owner(job_id: str) -> int:
 GROUP_ID_BITS = 31
 """Number of bits of group ids.
 
-A group id depends only on the purpose of the group. The same fabric and pins thus give the same rules in every process,
-and the controller can distinguish its own groups on a switch from foreign groups."""
+A group id depends only on the purpose of the group. So the same fabric and pins give the same rules in every process.
+The controller can also tell its own groups on a switch from foreign groups."""
 
 
 @lru_cache(maxsize=1 << 14)  # apart from the hashes of path groups, of which there are a hundred times as many
@@ -259,7 +259,7 @@ class GroupRule(_WithDistance, tag="group", frozen=True):
     """A group.
 
     A group that was read from a switch has no buckets here if its kind is ``other`` or if ``Bucket`` cannot express its
-    buckets. It then equals no wanted group."""
+    buckets. A group without buckets equals no wanted group."""
 
     group_id: int
     kind: Literal["select", "fast_failover", "other"]
@@ -275,7 +275,7 @@ class GroupRule(_WithDistance, tag="group", frozen=True):
 class MeterRule(PackedAsArray, tag="meter", frozen=True):
     """Meter that drops packets above ``rate_pps`` per second, after a burst of ``burst_packets``.
 
-    Both are 0 for a meter of another form that was read from a switch; such a meter equals no wanted one."""
+    Both values are 0 for a meter of another form that was read from a switch. Such a meter equals no wanted meter."""
 
     meter_id: int
     rate_pps: int
@@ -376,9 +376,9 @@ def divided(
     The first set is ``read`` itself if no rule is foreign.
 
     All flows in ``read`` are Signalbox's, because flows with other cookies are not read. A group or meter is
-    Signalbox's if one of these flows uses it, or if the controller has installed it (``believed``). It is Signalbox's
-    too if its id is possible in this fabric. The id of a group is a hash of its purpose, and that of a meter is the
-    number of a port. ``known``: see ``possible_groups``."""
+    Signalbox's if one of these flows uses it, if the controller has installed it (``believed``), or if its id is
+    possible in this fabric. The id of a group is a hash of its purpose. The id of a meter is the number of a port.
+    ``known``: see ``possible_groups``."""
     groups = (believed.groups.keys() & read.groups.keys()) | read.groups_of(read.flows.values()).keys()
     if groups < read.groups.keys():
         groups |= read.groups.keys() & possible_groups(dpid, fabric, known).keys()
@@ -453,8 +453,8 @@ def other_rules(
 def _other_owner(rule: Rule, held: Rule) -> bool:
     """Return whether the rule is a flow whose cookie differs from that of the installed flow.
 
-    Modifying a flow does not change its cookie (OpenFlow 1.3.5, 6.4). Adding the flow again does, and resets its
-    counters."""
+    Modifying a flow does not change its cookie (OpenFlow 1.3.5, 6.4). Adding the flow again changes the cookie and
+    resets the counters."""
     return isinstance(rule, FlowRule) and isinstance(held, FlowRule) and rule.cookie != held.cookie
 
 
@@ -519,8 +519,9 @@ def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
 def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
     """Return a path group without its planned next hop, if this hop leads away from the destination; else None.
 
-    ``rule``: path group that is about to be deleted. Its pins are deleted only after all new rules are installed. Until
-    then they would send packets to a switch whose new routes may send the packets back."""
+    ``rule``: path group that is about to be deleted. The pins to this group are deleted only after all new rules are
+    installed. Without this change, the pins could until then send packets to a switch whose new routes send the packets
+    back."""
     if not isinstance(rule, GroupRule):
         return None
     fallback = tuple(bucket for bucket in rule.buckets if isinstance(bucket.action, ToGroup))
@@ -539,7 +540,7 @@ def _within_switch(mod: RuleMod) -> tuple[float, float]:
     """Return the sort key of a change on one switch: meters, groups to ports, groups to groups, then flows by priority.
 
     Flows with high priorities come first. The only exception is the table-miss entry (priority 0), which precedes all
-    other flows: if the table gets full, it must be installed, because packets without another rule depend on it.
+    other flows. Packets without another rule depend on this entry, so it must be installed even if the table gets full.
     Deletions have the reverse order."""
     rule = mod.rule
     order: tuple[float, float]

@@ -1,8 +1,8 @@
 """Routes that announced flows should take, routes that switches have confirmed, and links that flows may use.
 
-``RunningRoutes`` owns the running plan: the pinned paths of announced flows. After a restart the plan is read back from
-the rules of the switches; only the shares of split flows come from the saved state. Pins of jobs that have not
-registered again are *orphans*, which are kept for one lease (docs/explanation/restart-and-repair.md).
+``RunningRoutes`` owns the running plan: the pinned paths of announced flows. After a restart the plan is read from the
+rules of the switches. Only the shares of split flows come from the saved state. Pins of jobs that have not registered
+again are *orphans*, which are kept for one lease (docs/explanation/restart-and-repair.md).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Shares = Mapping[tuple[str, str], tuple[float, ...]]
 class RunningRoutes:
     """Running plan.
 
-    ``saved``: shares of split flows from the saved state. If the installed rules of a flow have more or fewer subflows
-    than its saved shares, the flow is assumed to be split evenly."""
+    ``saved``: shares of split flows from the saved state. If the number of installed subflows of a flow is not that of
+    its saved shares, the flow counts as evenly split."""
 
     def __init__(self, saved: Shares | None = None) -> None:
         self.routes: Routes = SharedMap()
@@ -60,9 +60,8 @@ class RunningRoutes:
     def shares(self) -> Shares:
         """Shares of subflows that are saved for a restart.
 
-        They are the shares of every split flow, and those of flows whose jobs may still register again. The shares of
-        jobs that report their connections are not saved. After a restart they are assumed to be equal until the next
-        plan."""
+        The saved shares are those of every split flow, and of flows whose jobs may still register again. Shares of jobs
+        that report their connections are not saved: after a restart these shares count as equal until the next plan."""
         return self._shares(self._saved, self._split(self.routes))
 
     def replace(self, routes: Routes) -> None:
@@ -100,8 +99,8 @@ class RunningRoutes:
     def begin(self, job: Job, routes: Routes) -> None:
         """Adopt the first routes of a job.
 
-        The flow ids in ``routes`` have no ``owner`` yet; they get that of the job. Routes with more subflows than the
-        flow can have are ignored."""
+        The flow ids in ``routes`` have no ``owner`` yet; the job's owner is filled in. Routes with more subflows than
+        the flow can have are ignored."""
         most = dict(_most_subflows(job))
         own = {flow._replace(owner=job.dividing.owner): route for flow, route in routes.items()}
         self.replace(updated(self.routes, {flow: of for flow, of in own.items() if len(of) <= most.get(flow, 0)}))
@@ -193,8 +192,8 @@ def installed_hosts(installed: Mapping[Dpid, RuleSet]) -> Iterator[tuple[str, Po
 def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterator[Pin]:
     """Yield the pins from which installed rules were made: pins and counting rules at the switch of the flow's source.
 
-    The path of a pin is read from the rules of the following switches. It is None for a counting rule, and if the rules
-    do not lead to the destination over existing links."""
+    The path of a pin is read from the rules of the following switches. The path is None for a counting rule, and if the
+    rules do not lead to the destination over existing links."""
     towards = next_hops(fabric, {host.at.dpid for host in fabric.hosts.values()})
     for dpid, rules in installed.items():
         for rule in rules.flows.values():
@@ -263,8 +262,8 @@ class ConfirmedRoutes:
         self._names_of: dict[FlowKey, tuple[str, ...]] = {}
         """Jobs that have a pin with this key.
 
-        There are several if a pair of hosts has moved from one job to another and the former job's pins are not
-        deleted yet."""
+        A key has several jobs after a pair of hosts has moved to another job, until the former job's pins are
+        deleted."""
         self._known: dict[str, _Pinned] = {}
         self._held = 0
         self._found = Confirmed(0, {})
@@ -375,16 +374,15 @@ class _Pinned:
 def _have_all_paths_of(paths: list[Path | None], route: Route) -> bool:
     """Return whether the pins of a flow, with these ``paths``, have every path of the route.
 
-    If not, the pins belong to an earlier route of the flow, because the pins of a large plan are derived in
-    portions."""
+    Pins that lack a path belong to an earlier route of the flow: the pins of a large plan are derived in portions."""
     return len(paths) >= len(route) and all(path in paths for path, _ in route)
 
 
 def _is_confirmed(key: FlowKey, wanted: RuleSet | None, installed: RuleSet | None) -> bool:
     """Return whether the switch holds the wanted pin with this key, and the pin leads over a path.
 
-    ``wanted``, ``installed``: rules of the switch of the flow's source. The cookie is ignored, because it may still
-    be that of the former job of the flow."""
+    ``wanted``, ``installed``: rules of the switch of the flow's source. The cookie is ignored, because the cookie may
+    still name the former job of the flow."""
     if wanted is None or installed is None:
         return False
     rule, held = wanted.flows.get(key), installed.flows.get(key)
@@ -469,8 +467,8 @@ class Uncounted:
 class CountedLinks:
     """Derivation of the links that the packets counted by each rule may use, by job.
 
-    Links are determined again only for three kinds of pins: changed pins, pins of moved hosts, and pins whose packets
-    may use changed links."""
+    Links are determined again only for changed pins, pins of moved hosts, and pins whose packets may use changed
+    links."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
@@ -506,8 +504,9 @@ class CountedLinks:
     ) -> dict[str, set[tuple[str, str]]]:
         """Return the pairs of hosts, by owner of their rules, for which links must be determined again.
 
-        Their packets may use other links although the rules are the same. This happens when links are added, removed,
-        drained or undrained, or when hosts move. Pairs without a pinned path are returned after any change of links."""
+        The packets of these pairs may use other links although the rules are the same: links were added, removed,
+        drained or undrained, or hosts have moved. Pairs without a pinned path are returned after any change of
+        links."""
         places, self._hosts = differing(self._hosts, hosts), hosts
         moved = {ip for ip, was, now in places if was and now and was.at != now.at}
         changed = {link for link, *_ in chain(differing(self._links, links), differing(self._usable, usable))}

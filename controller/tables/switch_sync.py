@@ -5,8 +5,9 @@ stage of the remaining difference is sent. A stage that only removes next hops d
 switch delays no repair on other switches. If a switch does not answer in time, its rules are read before further
 changes are sent.
 
-A refused rule is sent again after other rules of the switch were deleted, and after growing pauses. Until then its flow
-uses ECMP. ``TableUses`` has the number of entries and the limit of each table, as far as switches report them.
+A refused rule is sent again after other rules of the switch were deleted, and after growing pauses. Until the switch
+accepts the rule, its flow uses ECMP. ``TableUses`` has the number of entries and the limit of each table, as far as
+switches report them.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class _Connected:
     foreign: SwitchRules | None = None
     """Latest answer to a request for rules, reduced to its numbers and keys of foreign rules.
 
-    Its number ``foreign`` includes groups and meters that are not in ``others``."""
+    The number ``foreign`` in the answer includes groups and meters that are not in ``others``."""
     others: RuleSet = field(default_factory=RuleSet)
     """Foreign groups and meters on the switch, up to ``MOST_OTHERS`` of each."""
 
@@ -114,8 +115,8 @@ class SwitchSync:
         self.refused: dict[RuleId, Refusal] = {}
         """Changes that switches refused, by rule, and changes that would overwrite a foreign rule.
 
-        A rule may have two changes: an optical switch deletes and adds a cross-connect, and a path group loses a next
-        hop before it is deleted. Each of the two may be refused."""
+        A rule may have two changes, each of which may be refused. For example, an optical switch deletes and adds a
+        cross-connect, and a path group loses a next hop before the group is deleted."""
         self.settled: frozenset[Dpid] = frozenset()
         """Switches without changes left to send at the last ``next_stage``."""
         self.unsettled: frozenset[Dpid] = frozenset()
@@ -131,8 +132,7 @@ class SwitchSync:
         self._under_way: dict[int, Stage] = {}
         self._late: set[int] = set()
         self._newest: defaultdict[Dpid, dict[object, tuple[int, RuleMod]]] = defaultdict(dict)
-        """Latest change of each rule, and the number of its stage, while the switch has not answered; by switch and
-        rule key."""
+        """Latest unanswered change of each rule, with the number of its stage, by switch and rule key."""
         self._changes = 0
         self._like = MemoPerKey[Dpid, RuleSet, RuleSet, RuleSet](RuleSet.like)
         self._again: set[tuple[RuleId, RuleMod]] = set()
@@ -176,7 +176,7 @@ class SwitchSync:
     def partly_read(self) -> frozenset[Dpid]:
         """Switches with so many groups or meters that some were not read.
 
-        Their value in ``foreign`` is a lower bound."""
+        The values of these switches in ``foreign`` are lower bounds."""
         return frozenset(d for d, switch in self._connected.items() if switch.foreign and switch.foreign.is_partial)
 
     def held(self, dpid: Dpid) -> tuple[RuleSet, ...]:
@@ -193,7 +193,7 @@ class SwitchSync:
     def moved(self, dpid: Dpid) -> list[ReadRules]:
         """Return a request to read the rules of a switch that has moved to another southbound.
 
-        An earlier request is lost, because the former southbound does not answer it any more."""
+        The former southbound does not answer an earlier request any more."""
         switch = self._connected.get(dpid)
         return [self._read(dpid, switch)] if switch else []
 
@@ -212,8 +212,8 @@ class SwitchSync:
         """Record the rules that were read from a switch, and return the result.
 
         - ``first``: the rules of the switch were not known before.
-        - ``changed``: Signalbox's rules differ from those that were believed to be installed, or a foreign rule with
-          the key of one of Signalbox's is gone.
+        - ``changed``: Signalbox's rules differ from those that were believed to be installed, or a foreign rule is gone
+          whose key a rule of Signalbox has.
         - ``outdated``: the message is ignored, because changes were sent to the switch meanwhile, or nothing was
           requested.
         - ``same``: Signalbox's rules are those that were believed to be installed.
@@ -324,8 +324,8 @@ class SwitchSync:
     def left_to_do(self, desired: Mapping[Dpid, RuleSet]) -> list[Stage]:
         """Return the stages of the remaining changes.
 
-        Three kinds of changes are left out: changes that would overwrite a foreign rule, changes that the switch has
-        refused and that are not due again, and deletions of groups that are still in use."""
+        The result omits changes that would overwrite a foreign rule, refused changes that are not due again, and
+        deletions of groups that are still in use."""
         stages = self._stages(*self._with_differences(desired))
         # Most switches have neither refused rules nor foreign ones; the keys of their many rules need not be looked up.
         looked_at = {dpid for dpid, _ in self.refused} | {dpid for dpid, number in self.foreign.items() if number}
@@ -435,9 +435,9 @@ class SwitchSync:
         )
 
     def _may_overtake(self, dpid: Dpid, mod: RuleMod) -> bool:
-        """Return whether a change may be sent before others are confirmed.
+        """Return whether a change may be sent before the changes under way are confirmed.
 
-        The change may be sent if it was not sent before, and no deletion of its rule is under way."""
+        A change may be sent early if it was not sent before, and no deletion of its rule is under way."""
         sent = self._newest[dpid].get(mod.rule.key)
         return sent is None or (sent[1] != mod and sent[1].op != "delete")
 
@@ -450,7 +450,7 @@ class SwitchSync:
         """Record the results of a stage.
 
         The result of a change is ignored if a newer change of the same rule was sent, because results may arrive in any
-        order. Switches without a result are late, and other switches do not wait for them any more."""
+        order. Other switches do not wait any more for a switch without a result."""
         mods_of = self._under_way.get(message.change_id, Stage("", {})).mods
         for dpid, result in message.results.items():
             if dpid in mods_of:
