@@ -70,7 +70,7 @@ class _InstallStage(PackedAsArray, frozen=True):
     change_id: int
     name: str
     mods: dict[Dpid, msgspec.Raw]
-    """Changes by switch. They are read one switch at a time, since reading all together may take long."""
+    """Changes by switch, not decoded yet: decoding all switches at once may take long."""
     pause_s: float
 
 

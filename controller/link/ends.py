@@ -1,7 +1,7 @@
 """Ends of links on the side of the control loop: packets to and from one southbound.
 
 In: commands, and packets of the southbound. Out: packets for the southbound, and messages for the router. Each
-connection has a number, so that packets from before a break have no effect.
+connection has a number, so that packets of an earlier connection have no effect.
 """
 
 from __future__ import annotations

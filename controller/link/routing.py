@@ -4,13 +4,14 @@ In: commands of the control loop, and messages of southbounds. Out: each command
 messages as if there were only one southbound.
 
 A southbound becomes the holder of a switch with a ``SwitchConnected`` that has the generation id of an assignment. When
-it is lost, or stops being the holder, the control loop gets no message for ``grace_s`` seconds. If another southbound
-becomes the holder meanwhile, the loop receives ``SwitchMoved``: no route changes, the rules are read again, and changes
-under way count as timed out. When a switch disconnects from its holder, the loop gets the message at once.
+a southbound is lost, or stops being the holder, the control loop gets no message for ``grace_s`` seconds. If another
+southbound becomes the holder meanwhile, the loop receives ``SwitchMoved``. No route then changes, the rules are read
+again, and changes under way count as timed out. When a switch disconnects from its holder, the loop gets the message at
+once.
 
-Each southbound gets the part of a stage for its switches, divided into parts of limited size, and reports each part.
-The loop does not wait for switches that are missing in the first report on a stage. So the router makes this report
-only when every part has been reported.
+Each southbound gets the changes of a stage for its switches, divided into parts of limited size, and reports each part.
+The loop does not wait for switches that are missing in the first report on a stage. So the router makes the first
+report only when every part has been reported.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ HANDED_OVER_S = 3.0
 
 In this time another southbound can claim the switch."""
 ANSWER_S = 2.0
-"""Seconds that a southbound has to answer a stage, in addition to the barrier time-out. Then the stage times out."""
+"""Seconds, in addition to the barrier time-out, after which a stage that a southbound has not answered times out."""
 MOST_CHANGES = 50_000
 """Largest number of changes in a part of a stage, counting buckets: 4 MB, or two seconds of work at the southbound.
 
@@ -142,7 +143,7 @@ class Router:
         self.refused: Counter[str] = Counter()
         """Number of claims and writes that switches have refused because of another master, by ``End.member``."""
         self.changed: Callable[[], None] = lambda: None
-        """Function that a thread calls when ``in_reach`` or ``taken`` has changed. It must not wait."""
+        """Function, which must not wait, that a thread calls when ``in_reach`` or ``taken`` has changed."""
 
     @property
     def holders(self) -> dict[Dpid, str]:
@@ -234,7 +235,7 @@ class Router:
                 self._release(dpid, SwitchLeft(dpid))
 
     def received(self, end: End, messages: Collection[FromSwitches], taken: Callable[[], None]) -> None:
-        """Handle messages of a southbound. Messages about switches that it does not hold are dropped.
+        """Handle messages of a southbound. Messages about switches of other holders are dropped.
 
         ``taken``: called by a thread when the control loop has taken the messages. Raises ``Refused`` if this
         process knows no assignment with the generation id; the southbound may announce its switches again over a new
@@ -341,7 +342,7 @@ class Router:
                 self._taken.pop((dpid, end.member), None)
 
     def _release(self, dpid: Dpid, message: SwitchLeft | MastershipLost) -> None:
-        """Delay the message about the loss of a switch, so that another southbound may become its holder before."""
+        """Delay the message about the loss of a switch, so that another southbound can become its holder first."""
         del self._holders[dpid]
         self._leaving[dpid] = self._clock() + self._grace_s + HANDED_OVER_S, message
         self._time_out_changes(dpid)

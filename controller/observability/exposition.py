@@ -27,7 +27,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SPARE = 1000
 """Number of formatted labels that may be kept in addition to twice the number of present series.
 
-If there are more, old ones are dropped."""
+If there are more, all labels are dropped, and formatted again when they are needed."""
 
 Labels = tuple[str, ...]
 

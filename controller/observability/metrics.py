@@ -66,8 +66,8 @@ class _Server(ThreadingWSGIServer):
     """Server with a thread per connection, and at most ``most`` connections.
 
     A further connection takes the place of another (``displaced``) or is closed, so that a scrape succeeds even if
-    other clients occupy many places. The TLS handshake is not done in the accepting thread, as by the library, because
-    there a silent client would lock out all others."""
+    other clients occupy many places. The thread of the connection performs the TLS handshake, not the accepting thread
+    as in the library: there, a silent client would lock out all other clients."""
 
     tls: TlsContext
     board: StatusBoard
@@ -234,7 +234,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class MetricsServer:
-    """Server of ``/metrics`` in separate threads. It also exports the process's memory and CPU time.
+    """Server of ``/metrics`` in separate threads, which also exports the process's memory and CPU time.
 
     ``tls``: context of new connections."""
 
@@ -278,7 +278,7 @@ class MetricsServer:
     def _application(self, mark_requested: Callable[[], None]) -> Any:
         """Return the WSGI application.
 
-        It renders one scrape at a time, so that other threads get the interpreter."""
+        The application renders one scrape at a time, so that other threads get the interpreter."""
         rendering = Lock()
 
         def answer(environ: Any, start_response: Any) -> list[bytes]:

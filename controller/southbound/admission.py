@@ -4,17 +4,18 @@ In: connections, and their replies. Out: calls of ``admit`` with the connections
 monotonic seconds.
 
 When a second connection has the dpid of an existing one, the controller sends an echo request over the existing one. If
-a reply arrives, the second connection is refused. Otherwise the existing connection ends after the usual number of echo
-requests, and the second replaces it. So a busy switch that replies late does not lose its dpid to another switch.
+a reply arrives, the second connection is refused. Without a reply, the existing connection ends after the usual number
+of echo requests, and the second connection replaces it. So a busy switch that replies late does not lose its dpid to
+another switch.
 
-Only one controller, the *holder* of a switch, may write to it. It claims the role MASTER (OpenFlow 1.3.5 sections 6.3.5
-and 7.3.9) with the generation id in ``Holding``. It writes nothing before the switch has confirmed the role. Any other
-controller requests the role SLAVE. docs/explanation/several-controllers.md#assignment explains the rules;
-``tests/model`` is their model. Three of them decide most of the code:
+Only one controller, the *holder* of a switch, may write to it. The holder claims the role MASTER (OpenFlow 1.3.5
+sections 6.3.5 and 7.3.9) with the generation id in ``Holding``, and writes nothing before the switch has confirmed the
+role. Any other controller requests the role SLAVE. docs/explanation/several-controllers.md#assignment explains the
+rules; ``tests/model`` is their model. Three rules decide most of the code:
 
 - A holder that may have been replaced (``Holding.may_claim``) first asks the switch for its generation id, and claims
-  it only if the id is the holder's own. A switch that restarts forgets its id. It cannot restart without ending the
-  connection, so the answer is still valid when the claim arrives.
+  the switch only if the id is the holder's own. A switch that restarts forgets its id, but a restart ends the
+  connection: the answer is still valid when the claim arrives.
 - A lost switch is claimed again, over the same connection, only when its generation id in ``Holding`` changes.
 - Until a switch has a generation id, its connection keeps the role EQUAL and is not used.
 
@@ -41,8 +42,7 @@ ROLES_WITHIN_S = 1.0
 """Seconds after which the log names a switch that has not answered the claim, or cannot be claimed yet."""
 
 CHECK_S = 30.0
-"""Seconds between two requests to a switch whose master is this controller, whether it still has this master and its
-generation id."""
+"""Seconds between two requests that ask a switch of this controller for its present master and generation id."""
 
 LOOK_AGAIN_S = 1.0
 """Seconds after which a controller that is not the holder asks a switch without a generation id again."""
@@ -338,7 +338,7 @@ class Admission:
             self._decide(entry)
 
     def demoted(self, connection: Connection) -> None:
-        """Handle the report of a switch that it has another master now."""
+        """Handle the report of a switch that its master is another controller now."""
         entry = self._dpids.get(connection.id)
         if entry and entry.holder is connection and entry.is_admitted and entry.roles is None:
             self._has_other_master(entry, refused=False)
@@ -397,7 +397,7 @@ class Admission:
     def _may_claim(self, entry: _Dpid) -> bool:
         """Return whether this controller is certain that it may claim the switch with the entry's generation id.
 
-        The id is compared after the call of ``Holding.may_claim``, because another thread may change it during the
+        The id is compared after the call of ``Holding.may_claim``, because another thread may change the id during the
         call."""
         dpid = Dpid(entry.holder.id)
         return self._holding.may_claim(dpid, entry.since) and self._holding.generation(dpid) == entry.generation

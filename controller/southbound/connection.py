@@ -65,9 +65,9 @@ MAX_KINDS = 20
 class Connection:
     """Connection of one switch.
 
-    ``address``, and ``peer`` with the port, name the remote end. ``id`` is the dpid; it and ``ports`` are set before
-    the app is notified of the connection. ``backlog`` counts the messages that the control loop has not processed.
-    ``refused`` is called with a reason and details before the connection ends because of its peer."""
+    ``address``, and ``peer`` with the port, name the remote end. ``id`` (the dpid) and ``ports`` are set before the app
+    is notified of the connection. ``backlog`` counts the messages that the control loop has not processed. ``refused``
+    is called with a reason and details before the connection ends because of its peer."""
 
     def __init__(
         self,
@@ -278,7 +278,7 @@ class Connection:
         self._set_state(MAIN_DISPATCHER)
 
     def port_changed(self, port: Port, removed: bool) -> bool:
-        """Update the known ports. Return False when a new port exceeds a limit on the number of ports."""
+        """Update the known ports. Return False if there are too many ports with the new port."""
         if removed:
             if self.ports.pop(port.number, None):
                 self._limits.port_removed()

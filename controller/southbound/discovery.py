@@ -25,7 +25,7 @@ from controller.southbound.ethernet_frames import ProbeFrames
 MAX_STEP_S = 0.25
 """Largest number of seconds between two ticks that counts as listening time.
 
-If more time passes, the hub was stalled, and the time beyond this number does not count."""
+If more time passes, the hub was stalled, and only this number of seconds counts."""
 FIRST_GAP_S = 0.25
 """Seconds between the first two probes of a port, if there are few ports.
 
@@ -33,7 +33,7 @@ The gap doubles until a probe arrives or the probe interval is reached. After th
 SLOT_S = 0.5
 """Seconds between two slots, which are the times at which settled ports are probed.
 
-The slots are closer together if this is more than a quarter of the probe interval."""
+If ``SLOT_S`` is more than a quarter of the probe interval, the slots are closer together."""
 BLOCK = 32
 """Number of settled ports of one switch that are probed together."""
 MISSES = 3
@@ -50,7 +50,7 @@ The ports of a switch with more ports are probed less often, so that probes of o
 QUIET_SHARE = 4
 """Factor by which ports without a link are probed less often than ports with a link.
 
-It is used if the rate does not allow one probe per port and interval."""
+The factor applies if the rate does not allow one probe per port and interval."""
 BURST = 4
 """Factor by which new ports may raise the rate above ``max_probes_per_s``."""
 BURST_S = 0.1
@@ -125,8 +125,8 @@ class Discovery:
         self._due: dict[Dpid, list[tuple[float, int, _Port]]] = {}
         self._turns = 0
         self._sent = secrets.randbits(62)
-        """Number of the latest probe. It begins at random, so that no other southbound with the same key uses the same
-        numbers."""
+        """Number of the latest probe. The first number is random, so that no other southbound with the same key uses
+        the same numbers."""
         self._allowance = BURST * max_probes_per_s * BURST_S
         self._alive: dict[Dpid, float] = {}
         self._resumed: dict[Dpid, float] = {}
@@ -290,8 +290,8 @@ class Discovery:
     def _first_gap_s(self, dpid: Dpid) -> float:
         """Return the gap between the first two probes of a port.
 
-        If thousands of ports are new, each port is probed once before any port is probed again, because more probes
-        would delay a busy hub."""
+        If thousands of ports are new, a long gap lets each port be probed once before any port is probed again. More
+        probes would delay a busy hub."""
         return max(FIRST_GAP_S, self._count_ports()[1] / (BURST * self._rate)) / self._weight(dpid)
 
     def _schedule(self, port: _Port, at: float) -> None:
@@ -421,7 +421,7 @@ class Discovery:
         self._is_shared = True
 
     def expect(self, links: Iterable[tuple[PortRef, PortRef]]) -> None:
-        """Treat these links as if probes had just arrived, so that their loss is noticed. New ones are announced."""
+        """Treat these links as if probes had just arrived, so that a loss is noticed. New links are announced."""
         for src, dst in links:
             if (port := self._ports.get(src)) and port.peer in (None, dst):
                 if port.peer is None:
@@ -440,10 +440,10 @@ class Discovery:
         return ProbesHeard(probes, alive) if self._is_shared and (probes or alive) else None
 
     def heard_elsewhere(self, report: ProbesHeard) -> list[LinkLost | LinkSeen]:
-        """Return the changes that follow from probes of this southbound's switches that others have reported.
+        """Return the changes of links that follow from a report about probes of this southbound's switches.
 
-        Another southbound received these probes. Or this southbound received them, and took them for probes of another
-        one."""
+        Another southbound received the probes. Or this southbound received them, and took them for another
+        southbound's."""
         changes: list[LinkLost | LinkSeen] = []
         for dpid in {*report.alive, *(probe.dst.dpid for probe in report.probes)} - self._alive.keys():
             self._record_message(dpid, self._alive_elsewhere)

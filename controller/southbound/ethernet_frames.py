@@ -124,7 +124,7 @@ class ProbeFrames:
         )
 
     def frame(self, head: bytes, counter: int) -> bytes:
-        """Return the frame of a probe for a port's ``head``. It is longer than Ethernet's minimum."""
+        """Return the frame of a probe for a port's ``head``; the frame is longer than Ethernet's minimum."""
         number = counter.to_bytes(8, "big")
         return head + number + self._tag(head[-_PORT.size :] + number) + b"\0\0"
 

@@ -33,7 +33,8 @@ CHOICE = "SIGNALBOX_OPENFLOW"
 def chosen() -> str:
     """Return the framework to use, ``ryu`` or ``os_ken``, from the environment variable ``SIGNALBOX_OPENFLOW``.
 
-    Without the variable, it is Ryu if installed, else os-ken. Raises ``InvalidInput`` for any other value."""
+    Without the variable, the framework is Ryu if installed, else os-ken. Raises ``InvalidInput`` for any other
+    value."""
     wanted = os.environ.get(CHOICE) or ("ryu" if find_spec("ryu") else "os_ken")
     if wanted not in ("ryu", "os_ken"):
         raise InvalidInput.of(CHOICE, f"must be ryu or os_ken, not '{wanted}'")
@@ -198,8 +199,8 @@ def spawn(outbox: Outbox, body: Callable[[], None]) -> Any:
 def kill(greenlet: Any) -> None:
     """End a greenlet. A greenlet that has not begun returns as soon as it begins.
 
-    Eventlet would raise an exception in a greenlet that has not begun. This leaves cycles of references, 8 kB for each
-    connection that ends at once, until the hourly garbage collection."""
+    Eventlet would raise an exception in a greenlet that has not begun. The exception leaves cycles of references, 8 kB
+    for each connection that ends at once, until the hourly garbage collection."""
     if greenlet or greenlet.dead:
         hub.kill(greenlet)
     else:

@@ -45,12 +45,11 @@ ROOM_BYTES = 1 << 12
 MOST_BEYOND = 1 << 21
 """Largest number of unexpected bytes in the latest replies of all switches together.
 
-The unexpected bytes of a reply are those beyond its expected size. They count if they are more than ``ROOM_BYTES``. The
+The unexpected bytes of a reply are those beyond its expected size; up to ``ROOM_BYTES`` per reply do not count. The
 limit protects memory: decoded entries take ten times as many bytes, and thousands of switches may send endless
 replies."""
 MOST_LEFT = 4096
-"""Largest number of disconnected switches for which the size of their rules is remembered; those with the most flow
-entries are kept."""
+"""Largest number of disconnected switches that are remembered: those with the most flow entries."""
 
 
 class _Size(NamedTuple):
@@ -166,8 +165,8 @@ class GivenRules:
         """Return whether to decode a part of a reply. A part that is too large for the known rules is skipped.
 
         ``kind``: OFPMP_*. Only kinds with an entry per rule or per port are limited. ``size``: bytes of this kind in
-        the reply, up to the end of this part. Flow entries in the reply must be the controller's own; for others see
-        ``takes_foreign``."""
+        the reply, up to the end of this part. Flow entries in the reply must be the controller's own; ``takes_foreign``
+        handles foreign entries."""
         expected = None if size <= ROOM_BYTES else self._expected(dpid, kind)
         beyond = 0 if expected is None else size - expected
         others = self._all_beyond - self._beyond.get((dpid, kind), 0)
@@ -207,7 +206,7 @@ class GivenRules:
     def take_slow(self, dpid: Dpid) -> bool:
         """Return whether the switch was marked as slow to read since the last call.
 
-        If so, the processing time of the part counts against the switch's share of the hub's time."""
+        The processing time of a part of a marked switch counts against the switch's share of the hub's time."""
         is_slow = dpid in self._slow
         self._slow.discard(dpid)
         return is_slow
@@ -220,7 +219,7 @@ class GivenRules:
 
 
 FOREIGN = {ofp.OFPMP_FLOW: lambda body: array("q", map(key_hash, decode.foreign_flow_keys(body)))}
-"""Decoder of foreign flow entries. It returns only the hashes of their keys, because a switch may have a great many."""
+"""Decoder of foreign flow entries to the hashes of their keys, because a switch may have a great many entries."""
 
 
 class RuleReader(Requests):
@@ -258,7 +257,7 @@ class RuleReader(Requests):
         return failed
 
     def _refused(self, dpid: Dpid, kind: int) -> None:
-        """Record the failure, unless the request was for meters: a switch that refuses this has no meters."""
+        """Record the failure, unless the request was for meters: a switch that refuses it has no meters."""
         if kind != ofp.OFPMP_METER_CONFIG:
             self._asked[dpid].until = -math.inf
 

@@ -1,7 +1,7 @@
 """Limits on the use of shared resources by one switch or one address. Sans-IO; ``now`` is in monotonic seconds.
 
 The resources are connections, ports, messages that wait for the control loop, and port changes. If a switch reports too
-many port changes, the latest change of each port is passed on later, and the others are dropped.
+many port changes, the latest change of each port is passed on later, and earlier changes are dropped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from controller.shared_map import subtract
 from controller.tables.messages import FromSwitches
 
 limited_log = LimitedLog(structlog.get_logger("controller.southbound"), period_s=10.0, lines=2)
-"""Log for events that switches cause. It is limited, because any peer may connect any number of switches."""
+"""Log for events that switches cause, limited because any peer may connect any number of switches."""
 
 MAX_SWITCH_PORTS = 4096
 """Largest number of ports of one switch. A chassis with 576 ports, each split into four, has 2,304."""

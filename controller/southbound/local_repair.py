@@ -4,12 +4,12 @@ In: changes of ports, replies, breaks of the link, the time (``now``, monotonic 
 groups.
 
 A leaf does not notice when a spine loses its last cable to another leaf, and continues to send packets for that leaf to
-the spine. So this southbound reads the groups of a switch that has lost a port, even if it is not the switch's master.
-Then, on its own switches, it removes the next hops that no longer lead to their destination
+the spine. So this southbound reads the groups of a switch that has lost a port, even a switch of another master. On its
+own switches, this southbound then removes the next hops that no longer lead to their destination
 (docs/explanation/several-controllers.md#local-repair).
 
-A switch is changed only if it has confirmed this member as its master, with the newest generation id that is known
-here. After the claim of a newer holder, the switch itself refuses changes (``tests/model``).
+A switch is changed only if it has confirmed this member as its master with the newest known generation id. After the
+claim of a newer holder, the switch itself refuses changes (``tests/model``).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 24
 PART_BYTES = 256
 """Smallest number of bytes that a part of a reply counts as, even if the part is smaller.
 
-Otherwise a reply in many small parts would seem short. Honest switches fill the parts of long replies."""
+Without this minimum, a reply in many small parts would seem short. Honest switches fill the parts of long replies."""
 
 READERS: Mapping[int, Callable[[bytes], Any]] = {
     ofp.OFPMP_FLOW: decode.flow_stats,

@@ -48,8 +48,7 @@ UNSUPPORTED = (1 << 64) - 1
 
 REMEMBERED = 1 << 15
 REMEMBERED_SIZE = 256
-"""Largest number of cached flow entries, and largest size in bytes of a cached entry. Both limit the memory of the
-cache."""
+"""Largest number of cached flow entries, and largest size in bytes of a cached entry. Both bound the cache's memory."""
 
 COMMON_SIZE = 1 << 13
 """Largest size in bytes of a cached group: 255 next hops."""

@@ -39,8 +39,8 @@ ALIVE_S = 1.0
 class AskedHolding:
     """``Holding`` in the process of the southbound, which cannot see the assignments itself.
 
-    It asks the parent process about each switch, and remembers the answers. A method without an answer sends the
-    question, and returns None or False for now."""
+    This class asks the parent process about each switch, and remembers the answers. A method without an answer sends
+    the question, and returns None or False for now."""
 
     is_shared = True
 

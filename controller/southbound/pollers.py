@@ -8,8 +8,8 @@ with counters of its flows on other switches. One of ``METERS_EVERY`` polls also
 the control table have dropped. Learning rules, which count pairs of hosts to learn the traffic of a job, are polled
 more often.
 
-Capacities of tables (*limits*) are part of the table features, a reply of 1.2 MB in Open vSwitch. They are read from
-one switch after another, and never in a poll of counters, because a poll has the time of its last reply. Switches with
+Capacities of tables (*limits*) are part of the table features, a reply of 1.2 MB in Open vSwitch. Limits are read from
+one switch after another, and never in a poll of counters: the time of a poll is that of its last reply. Switches with
 little room are read more often, and a switch that has refused a rule because a table is full is read soon.
 
 A request that a switch refuses is not repeated while the switch is connected.
@@ -39,7 +39,7 @@ PATIENCE = 3
 TIMES = 4
 """Number of polls of learning rules per interval.
 
-More would be useless, since Open vSwitch updates its counters at most every half second."""
+More polls would be useless, since Open vSwitch updates its counters at most every half second."""
 
 
 @dataclass(slots=True)
@@ -214,8 +214,8 @@ LIMITS_EVERY_S = 60.0
 LIMITS_SOON_S = 7.0
 """Seconds after which the limits of a switch with little room may be read again, ahead of ``LIMITS_EVERY_S``.
 
-They are read only when no other switch is due. With the default interval, 7 s is every second reading of the numbers of
-entries."""
+These early readings wait while another switch is due. With the default interval, 7 s is every second reading of the
+numbers of entries."""
 LITTLE_ROOM = 0.5
 """A table has little room when its entries fill at least this fraction of its capacity."""
 LIMITS_APART_S = 0.5

@@ -4,8 +4,8 @@ In: messages of the app, through ``put``; packets of the control loop. Out: pack
 packets.
 
 At most ``MOST_AHEAD`` sent messages may lack an acknowledgement of the control loop. The control loop begins with a
-``Welcome``. Until it arrives, and again after the link has broken, messages are dropped; every switch is announced anew
-after a ``Welcome``.
+``Welcome``. Until the ``Welcome`` arrives, and again after the link has broken, messages are dropped. Every switch is
+announced anew after a ``Welcome``.
 """
 
 from __future__ import annotations

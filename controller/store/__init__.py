@@ -1,4 +1,4 @@
-"""The saved state. It has one writer at a time, and changes are safe on disk before a request is acknowledged.
+"""The saved state, which one process at a time writes. Changes are on disk before a request is acknowledged.
 
 In: the present ``SavedState``; only its difference from the saved one is written. Out: the revision that contains the
 difference, or the reason why it was not saved. After a restart: all records, or an error.

@@ -4,10 +4,11 @@ In: for each switch the members that it is connected to; members that are alive 
 Out: the new holders of the switches whose holder changes. The result does not depend on the order of the input.
 docs/explanation/several-controllers.md#assignment describes how holders are chosen.
 
-The ranking of members by a hash (rendezvous hashing) keeps moves few: only the switches move that a new member gets, or
-that a removed member held. If no member has room for a switch, the least loaded one gets it. A switch whose holder
-cannot control it moves at once. All other moves are *improvements*, at most ``MOST_MOVES`` at a time. They end, because
-each brings the assignment closer to one that needs none.
+The ranking of members by a hash (rendezvous hashing) keeps moves few: a new member gets some switches, a removed member
+loses its switches, and no other switch moves. If no member has room for a switch, the least loaded one gets it. A
+switch whose holder cannot control it moves at once. All other moves are *improvements*, at most ``MOST_MOVES`` at a
+time. Improvements end after some time, because each one brings the assignment closer to one that needs no
+improvement.
 """
 
 from __future__ import annotations
@@ -74,8 +75,7 @@ def most_held(switches: int, members: int) -> int:
 class _Plan:
     """Assignment in progress.
 
-    ``holders``: holder so far of each switch. A switch without a holder has no entry, nor does a switch whose holder
-    cannot control it."""
+    ``holders``: holder so far of each switch. A switch without a holder that can control it has no entry."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -109,8 +109,8 @@ class _Plan:
     def place_homeless(self) -> None:
         """Find a holder for each switch that has none.
 
-        All such switches of a rack get the same holder, if some member has room for all of them. Otherwise each gets
-        its own."""
+        If some member has room for all such switches of a rack, they get the same holder. If not, each switch gets the
+        best holder for itself."""
         groups: defaultdict[str, list[Dpid]] = defaultdict(list)
         for dpid, choices in self._choices.items():
             if choices and dpid not in self.holders:
@@ -146,7 +146,7 @@ class _Plan:
 
 
 def _choices(site: Site, dpid: Dpid) -> list[Holder]:
-    """Return the members that may be the holder, best first; draining ones only if there are no others."""
+    """Return the members that may be the holder, best first; draining members only if no other member may."""
     able = [member for member in set(site.connected[dpid]) if member in site.members]
     able = [member for member in able if member.name not in site.draining] or able
     group = _group(site, dpid)

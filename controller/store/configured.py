@@ -130,7 +130,7 @@ def assignments_of(
 ) -> tuple[EtcdAssignments, Callable[[], int]] | None:
     """Return the assignments of switches to members, and a function that returns the base of generation ids.
 
-    The function can be called once the state was loaded; the base is a number that is added to a revision of etcd.
+    The base is a number that is added to a revision of etcd; the function can be called after the state was loaded.
     Returns None if only the leader is master of switches: the members then have no assignments.
 
     Raises ``InvalidInput`` for an invalid file in the section ``etcd``."""

@@ -1,6 +1,6 @@
 """Claim of a directory by one controller at a time, and a mark that shows whether controllers wait for the claim.
 
-Both are file locks in the directory. The kernel releases a lock when its process ends.
+The claim and the mark are file locks in the directory. The kernel releases a lock when its process ends.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class DirectoryClaim:
 def _lock_on_whole_file(kind: int) -> bytes:
     """Return a description of a lock on the whole file that belongs to the open file description (fcntl(2)).
 
-    Such a lock is not affected by processes that are forked meanwhile."""
+    Processes that are forked meanwhile do not affect such a lock."""
     return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
 
 

@@ -1,15 +1,15 @@
 """Assignments in etcd: which member is the holder of each switch, with the generation id of its claim.
 
 docs/explanation/several-controllers.md#assignment describes the keys. The generation id of a switch is a base, which
-never falls, plus the revision of the last change of the switch's key. So it grows with each change. Only the leader
-writes, and every write requires that it still has the claim of the state.
+never falls, plus the revision of the last change of the switch's key. So the generation id grows with each change. Only
+the leader writes, and every write requires that it still has the claim of the state.
 
-One thread watches the keys. Because a watch may be late, another thread reads all keys: every minute, after the watch
+One thread watches the keys. Because the watch may be late, another thread reads all keys every minute, after the watch
 has failed, and when a switch waits to be claimed (``southbound.holding``).
 
-A revision smaller than an earlier one, of etcd or of a key, shows that etcd was restored and has old assignments again.
-This member then claims no switch any more, and calls ``fail``, so that the process starts again with another id. Keys
-are compared too, because writes after the restore may already have raised etcd's revision.
+A revision that has become smaller, of etcd or of a key, shows that etcd was restored and has old assignments again.
+This member then claims no switch any more, and calls ``fail``, so that the process starts again with another id. The
+revisions of keys are compared too, because writes after the restore may already have raised etcd's revision.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ class EtcdAssignments:
             for name, run in (("read", self._read_always), ("watch", self._watch_always))
         ]
         self._restored = ""
-        """Text that says how a restore of etcd from a snapshot was noticed; empty if none was, since the process
-        started."""
+        """Text that says how this process has noticed a restore of etcd from a snapshot; empty without a restore."""
         self.changed: Callable[[], None] = lambda: None
         """Function that a thread calls when switches are assigned to this member, or no longer, or with another
         generation id."""

@@ -54,7 +54,7 @@ class EtcdClaim:
         self._claim = json.dumps({"holder": self._holder, "id": self.id, "name": name, "api": api}).encode()
         """Value of the key ``claim`` while this process has the claim."""
         self._quick_s = max(LEAST_QUICK_S, lease_s / 6)
-        """Time limit in seconds of most calls at one endpoint. It is short, so that the lease outlasts a silent
+        """Time limit in seconds of most calls at one endpoint. The limit is short, so that the lease outlasts a silent
         endpoint."""
         self._lease = 0
         self._created = 0

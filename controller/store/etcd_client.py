@@ -1,7 +1,8 @@
 """Client of etcd, version 3, with TLS and a login if configured.
 
-In: requests. Out: etcd's responses, or ``EtcdError``. Calls try one endpoint after the other, and skip endpoints that
-know no leader of etcd, because these are cut off from the others. The messages are in ``etcd_v3/etcd.proto``.
+In: requests. Out: etcd's responses, or ``EtcdError``. Calls try one endpoint after the other. They skip an endpoint
+that knows no leader of etcd, because it is cut off from the other endpoints. The messages are in
+``etcd_v3/etcd.proto``.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ Reply = TypeVar("Reply", bound=Message)
 CALL_S = 2.0
 """Default time limit in seconds of a call at one endpoint."""
 START_S = 10.0
-"""Time limit in seconds of a call while a controller starts. It is long, because a busy disk may delay etcd, and a
-call that fails then ends the controller."""
+"""Time limit in seconds of a call while a controller starts. The limit is long, because a busy disk may delay etcd, and
+a call that fails at the start ends the controller."""
 ELSEWHERE_S = 1.0
 """Time limit in seconds of a call at one endpoint, while the call has not been tried at all other endpoints yet."""
 BEAT_S = 0.5
@@ -170,8 +171,8 @@ class Etcd:
     def read(self, names: Sequence[bytes], most: int, within_s: float) -> tuple[list[Sequence[pb.KeyValue]], int]:
         """Return what etcd has for each of ``names``, and the revision at which it was read. Raises ``EtcdError``.
 
-        A name that ends with a slash stands for all keys that begin with it, of which the first ``most`` are returned.
-        Any other name is a single key."""
+        A name that ends with a slash stands for the first ``most`` keys that begin with the name. Any other name is a
+        single key."""
         ranges = [pb.RangeRequest(key=name, range_end=_range(name), limit=most) for name in names]
         reply = self.transaction([], [pb.RequestOp(request_range=each) for each in ranges], within_s)
         return [each.response_range.kvs for each in reply.responses], reply.header.revision
@@ -186,8 +187,8 @@ class Etcd:
     ) -> pb.TxnResponse:
         """Carry out the operations if all comparisons are true.
 
-        The field ``succeeded`` of the response says whether they were. A slow endpoint may carry out the operations
-        once more at any later time, even after another endpoint has answered. Raises ``EtcdError``."""
+        The field ``succeeded`` of the response says whether all comparisons were true. A slow endpoint may carry out
+        the operations once more at any later time, even after another endpoint has answered. Raises ``EtcdError``."""
         return self._call("KV/Txn", pb.TxnRequest(compare=compare, success=operations), pb.TxnResponse, within_s)
 
     def wait_for_change(self, keys: Sequence[bytes], after: int, seconds: float) -> None:
@@ -225,7 +226,7 @@ class Etcd:
         return self._call("Lease/LeaseKeepAlive", request, pb.LeaseKeepAliveResponse, within_s).TTL > 0
 
     def revoke(self, lease: int, within_s: float = CALL_S) -> None:
-        """End a lease, and delete its keys. It may have ended before. Raises ``EtcdError``."""
+        """End a lease, unless it has ended already, and delete its keys. Raises ``EtcdError``."""
         try:
             self._call("Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse, within_s)
         except EtcdError as error:
@@ -391,8 +392,8 @@ def _watch_of(key: bytes, after: int) -> pb.WatchRequest:
 def _range(name: bytes) -> bytes:
     """Return the ``range_end`` of a request for ``name``.
 
-    If ``name`` ends with a slash, the range has all keys that begin with it. Otherwise the result is empty, which means
-    the single key ``name``."""
+    If ``name`` ends with a slash, the range has all keys that begin with it. For any other ``name`` the result is
+    empty, which means this single key."""
     return _end_of_prefix(name) if name.endswith(b"/") else b""
 
 

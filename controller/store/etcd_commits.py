@@ -3,7 +3,7 @@
 In: texts of records. Out: etcd's revision with these records, or an error.
 
 Every write requires that the claim has this process's value. Every write of records also changes the key ``commit``,
-and requires that nothing else has changed this key since this process last read or wrote it. So etcd refuses a delayed
+and requires that this key still has the revision at which this process last read or wrote it. So etcd refuses a delayed
 copy of an earlier write, and the first write after etcd was restored.
 
 A commit that is too large for one request is first written in parts, to keys of their own. A single request then makes
@@ -156,8 +156,8 @@ class EtcdCommits:
     def _fenced(self, operations: Operations) -> int:
         """Carry out the operations in one transaction, and return etcd's revision.
 
-        etcd carries them out only if this process still has the claim, and if no other process has written the key
-        ``commit`` since this one last did. Raises ``EtcdError``."""
+        etcd carries them out only if this process still has the claim and was the last to write the key ``commit``.
+        Raises ``EtcdError``."""
         is_last = was_changed(key(self._root, "commit"), self._commit)
         reply = self._etcd.transaction([self._fence, is_last], operations)
         if reply.succeeded:

@@ -31,7 +31,7 @@ MOST_RECORDS = 100
 MOST_BYTES = 1_000_000
 """``MOST_RECORDS`` records and ``MOST_BYTES`` bytes are the limits of one request to etcd.
 
-They are below etcd's own default limits of 128 operations and 1.5 MB."""
+Both limits are below etcd's own default limits of 128 operations and 1.5 MB."""
 
 MOST_DIGITS = 19
 """Largest number of digits of a number in etcd."""

@@ -1,8 +1,8 @@
 """Lines of the latest events in etcd, for a controller on another machine that takes over.
 
 Each write adds a key below ``event/``. When there are ``MOST_KEYS`` keys, or ``MOST_BYTES`` in their values, the next
-write replaces all of them by one. Etcd may carry out such a write again later; it then deletes no later key. Writes
-require the claim. They do not change the key ``commit``, so no commit waits or fails because of them.
+write replaces all keys by one. If etcd carries out such a write once more later, the write deletes no later key. Writes
+require the claim. Writes do not change the key ``commit``, so no commit waits or fails because of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_KEYS = 100
 MOST_BYTES = 1 << 20
 """Size of the values of all keys, in bytes, from which on the next write replaces all keys by one.
 
-The same happens from ``MOST_KEYS`` keys on."""
+The next write also replaces all keys when there are ``MOST_KEYS`` keys."""
 MOST_TOGETHER = 1 << 19
 """Largest total size in bytes of the lines in one write."""
 

@@ -2,8 +2,8 @@
 
 docs/explanation/several-controllers.md#assignment lists the keys. The key of a member has a lease of its own, so it
 disappears after its process has ended. A thread renews the lease and reads all keys several times per lease, and
-whenever the claim or the key of a member changes. Members that see the process of another one end (``sign_of_life``)
-also end its lease and its claim.
+whenever the claim or the key of a member changes. A member that sees the process of another member end
+(``sign_of_life``) also ends the lease and the claim of that member.
 
 Which member is the leader, and at which address, is not in these keys but in the claim (``etcd_claim``). So a user of
 etcd who can write only these keys cannot redirect calls.
@@ -247,7 +247,6 @@ class EtcdMembership:
             self._read()
 
     def _watch_others(self) -> None:
-        """Watch the signs of life of all others."""
         watched = {one.id: one for one in self._newest.all if one.alive and one.id != self._own.id}
         for gone in self._watches.keys() - watched.keys():
             self._watches.pop(gone).close()

@@ -29,12 +29,12 @@ def delete_range(first: bytes, end: bytes) -> pb.RequestOp:
 
 
 def was_created(name: bytes, revision: int) -> pb.Compare:
-    """Return the comparison that is true if the key was created at this revision; revision 0: if it does not exist."""
+    """Return the comparison that is true if the key was created at this revision; 0 means that there is no key."""
     return pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.CREATE, key=name, create_revision=revision)
 
 
 def was_changed(name: bytes, revision: int) -> pb.Compare:
-    """Return the comparison that is true if this revision last changed the key; revision 0: if it does not exist."""
+    """Return the comparison that is true if this revision last changed the key; 0 means that there is no key."""
     return pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.MOD, key=name, mod_revision=revision)
 
 

@@ -20,7 +20,7 @@ FORMAT = 1
 """The only version of the text that is read and written."""
 
 NAME = "signalbox state"
-"""Name of the field with the format, in the first line. It identifies the text as an exported state."""
+"""Name of the field with the format, in the first line, which identifies the text as an exported state."""
 
 
 class Exported(NamedTuple):

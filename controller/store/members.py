@@ -14,7 +14,7 @@ LINK_FORMATS: LinkFormats = (1, 1)
 
 A change that the other end of a link must understand needs a new format: the newest format is raised by 1. The new
 version must still be able to write the format of the previous version, for links to members that have not been upgraded
-yet. A change that the other end may ignore needs no new format: a message of a new type, or a new field with a default.
+yet. A change that the other end may ignore (a new type of message, or a new field with a default) needs no new format.
 Messages that are ``NamedTuple`` cannot have new fields."""
 
 
@@ -102,18 +102,18 @@ class Membership(Protocol):
     def leader(self) -> Member | None:
         """Return the leader: the member that has the claim of the state.
 
-        Its fields are as in ``Members.leader``. Returns None if no member has the claim, or if the latest reading is
-        older than the duration of a lease."""
+        The fields of the result are as in ``Members.leader``. Returns None if no member has the claim, or if the latest
+        reading is older than the duration of a lease."""
 
     def drain(self, name: str, drains: bool) -> None:
-        """Save whether members of this name are draining, and return when ``newest`` shows it.
+        """Save whether members of this name are draining, and return when ``newest`` shows the change.
 
         A draining member should be the holder of no switch. Only the leader may call this. Raises ``InvalidInput`` for
         an unknown name, ``Conflict`` if no other member could be a holder, and ``Unavailable`` if etcd does not save
-        it."""
+        the change."""
 
     def forget(self, name: str) -> None:
-        """Forget an absent member, and that it is draining. Return when ``newest`` no longer shows the member.
+        """Forget an absent member and its draining. Return when ``newest`` no longer shows the member.
 
         Only the leader may call this. Raises ``InvalidInput`` for an unknown name, ``Conflict`` for a present member,
-        and ``Unavailable`` if etcd does not save it."""
+        and ``Unavailable`` if etcd does not save the change."""

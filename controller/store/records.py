@@ -36,8 +36,8 @@ The first commit of a newer program raises the format of the whole state, but do
 PRESENT_NAMES = {"dealing": "striping", "strategies": "parallelizations"}
 """Present name of each renamed field of a spec, by the name that saved states still use.
 
-Saved states use one more old name, ``strategy``, in two places: for the record of the controller's mode, and for the
-parallelization in the arrangement of a wired job (``circuits.job_wiring``)."""
+Saved states also use the old name ``strategy``: for the record of the controller's mode, and for the parallelization in
+the arrangement of a wired job (``circuits.job_wiring``)."""
 
 _SAVED_NAMES = {new: old for old, new in PRESENT_NAMES.items()}
 
@@ -50,9 +50,9 @@ MAX_NAMED = 16
 class Kind(StrEnum):
     """Kind of record, which determines its key.
 
-    The key of most kinds is a job's id. It is a pair of addresses for ``shares``, a uid for ``end``, the part's name
-    for ``drain``, and empty for the mode. It has two parts for ``silence`` (kind and subject of alarms) and for
-    ``part`` (kind and name)."""
+    The key of most kinds is a job's id. Other keys: a pair of addresses for ``shares``, a uid for ``end``, the part's
+    name for ``drain``, an empty text for the mode, kind and subject of alarms for ``silence``, kind and name for
+    ``part``."""
 
     MODE = "strategy"
     JOB = "job"

@@ -4,8 +4,9 @@ In: changes of records. Out: the revision that contains the changes; all records
 
 The database is in WAL mode with ``synchronous=FULL`` (sqlite.org/wal.html). So a commit is on disk when the call
 returns, and after a crash the database contains the state of exactly one commit. Reading verifies this by a checksum
-per record, and one of all records together. If SQLite's log (the WAL) is damaged, SQLite silently drops all that
-follows. The log is therefore copied into the database after each commit, so that damage costs at most the last commit.
+per record, and one of all records together. If SQLite's log (the WAL) is damaged, SQLite silently drops all commits
+after the damage. The log is therefore copied into the database after each commit, so that damage costs at most the last
+commit.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class NewerFormat(ValueError):
 def opened(path: Path) -> sqlite3.Connection:
     """Return the open database, for the store's thread. Raises ``sqlite3.Error``.
 
-    Its files stay open, so that a commit needs no new file descriptor."""
+    The files of the database stay open, so that a commit needs no new file descriptor."""
     database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
@@ -66,7 +67,7 @@ def empty_log(database: sqlite3.Connection) -> None:
 
 
 def beside(path: Path) -> tuple[Path, ...]:
-    """Return the paths of the log and of its index. They exist while the database is open, and after a crash."""
+    """Return the paths of the log and of its index, which exist while the database is open, and after a crash."""
     return tuple(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
 
 

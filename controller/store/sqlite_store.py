@@ -187,14 +187,15 @@ class SqliteStore(DirectoryClaim):
     def _find_room(self) -> None:
         """Raise ``OSError`` when the file system is full.
 
-        Otherwise a small commit could succeed in free pages of the database, and hide that the disk is full."""
+        Without this check, a small commit could succeed in free pages of the database, and hide that the disk is
+        full."""
         with TemporaryFile(dir=self._directory) as file:
             os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
 
     def _refuse_elsewhere(self) -> None:
         """Raise ``OSError`` when the database or the lock file was removed or replaced.
 
-        In that case, commits would be lost at a restart, or another controller could write at the same time."""
+        Commits to a removed database would be lost, and with another lock file a second controller could write too."""
         for path, number in (
             (self._path, self._database),
             (self._path.with_name(LOCK), _file_number(self._lock)),

@@ -23,8 +23,8 @@ A thread of the store calls it."""
 EPOCHS_PER_S = 1 << 20
 """Number of epochs per second of the clock.
 
-A process starts with an epoch that is computed from the clock (``epoch_at``), and its commits use up later epochs. They
-hardly ever use up more than this in a second, so they do not reach the epochs of later seconds.
+A process starts with an epoch that is computed from the clock (``epoch_at``), and each commit uses a later epoch.
+Commits hardly ever use more epochs than this in a second, so they do not reach the epochs of later seconds.
 
 Metrics, which are floating-point numbers, represent all epochs of this century exactly."""
 
@@ -105,7 +105,7 @@ class Store(Protocol):
         """Claim the state: get the exclusive right to write it, until ``close`` or the end of the process.
 
         Returns False if another process has the claim; with ``wait``, waits for the claim instead. Raises
-        ``InvalidInput`` if the state cannot be written, ``StateAway`` if that may change by itself."""
+        ``InvalidInput`` if the state cannot be written, ``StateAway`` if the cause may end by itself."""
 
     @property
     def is_claimed(self) -> bool:
@@ -125,13 +125,13 @@ class Store(Protocol):
 
         The revision of the state is at least as large as every earlier epoch.
 
-        Claims the state, unless this was done before, and changes nothing else. Raises ``InvalidInput`` if another
-        controller has the claim, or if the state cannot be written or read."""
+        Claims the state, unless this process has the claim already, and changes nothing else. Raises ``InvalidInput``
+        if another controller has the claim, or if the state cannot be written or read."""
 
     def look(self) -> SavedState:
         """Return the state of the last commit, also while another controller has claimed it.
 
-        Raises ``InvalidInput`` if it cannot be read, ``StateAway`` if that may change by itself."""
+        Raises ``InvalidInput`` if the state cannot be read, ``StateAway`` if the cause may end by itself."""
 
     def written(self) -> Written:
         """Return the records of the last commit, valid or not.
@@ -165,9 +165,9 @@ class Store(Protocol):
         ``lost``: called by a thread of the store when another process has claimed the state; then no commit succeeds
         any more.
 
-        The epoch is a number that is larger than the epoch of every earlier process, and less than 2**63. It is on disk
-        when this returns. Switches accept it as the generation id of their master (``southbound.admission``). Raises
-        ``InvalidInput`` if the state cannot be written."""
+        The epoch is a number that is larger than the epoch of every earlier process, and less than 2**63. The epoch is
+        on disk when the method returns. Switches accept it as the generation id of their master
+        (``southbound.admission``). Raises ``InvalidInput`` if the state cannot be written."""
 
     def commit(self, changes: ChangedRecords, done: Done) -> None:
         """Queue the changes for writing, and return at once."""
