@@ -2,7 +2,7 @@
 
 In: a problem, routes to start from, a lower bound. Out: routes with a smaller worst slowdown.
 
-Each round offers the cheapest further paths to flows that may have more subflows. The programme finds the shares with
+Each round offers the cheapest further path to flows that may have more subflows. The programme finds the shares with
 the smallest worst slowdown, and leaves most flows whole, because its solution is a vertex. Paths without a share are
 dropped, which makes room for other paths. No round makes the worst slowdown larger, because the shares of one round are
 a solution of the next programme too.
@@ -28,40 +28,19 @@ from controller.planning.next_hops import NextHops
 from controller.planning.problem import Bools, Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import SMALLEST_SHARE, divided, exactly_one
-from controller.planning.split_flows.lp import SPARE_SHARE, FluidModel, Goal, Programme, ranks
+from controller.planning.split_flows.lp import FluidModel, Goal, Programme, ranks
 
 _ROUNDS = 60
-_OFFERED = 2
-"""Largest number of further paths that a flow is offered in one round."""
-_MORE = (2, 1)
-"""Additional subflows of each flow at the start of the other attempts, in turn."""
-_LEAST_ABOVE, _PARTS = 0.005, (0.0, 0.5, 0.25)
-"""Distance of a goal from the lower bound of the worst slowdown: at least ``_LEAST_ABOVE`` of the bound.
-
-If that is more, it is a part of the distance from the bound to the worst slowdown. Attempts take the parts in turn."""
-_CLOSINGS = 16
-"""Largest number of programmes in which flows have surplus paths."""
-_CLOSED = 4
-"""Number of flows that are closed after a programme, or half of the flows with surplus paths if these are more."""
 _LAST_PROGRAMMES = 3
 """Number of programmes for which there must be time. With less time, all flows are closed."""
 _EXCESS_COST, _SURPLUS_COST = 1e4, 20.0
-"""Cost of a slowdown of 1 beyond the goal, and largest cost of a whole flow on a surplus path."""
-_NEAR_GOAL = 0.8
-"""Load relative to the goal beyond which the flows on a link may change their shares."""
+"""Cost of a slowdown of 1 beyond the lower bound, and cost of a whole flow on a surplus path."""
 _NOISE = 0.3
 """Largest relative increase of a price by a random number. Random increases make attempts differ."""
 _STEEP = 6
 """Exponent of prices before the first programme: a link costs (its load / the worst load) ** ``_STEEP``."""
-_HOT = 0.5
-"""Threshold for *hot* links, as a part of the distance from the lower bound to the worst slowdown.
-
-Only flows on hot links may change their shares. After a round without gain, every link with a load above the bound is
-hot."""
 _WITHOUT_GAIN = 3
 """Number of rounds in a row without a smaller slowdown, after which the search ends."""
-_SMALL = 1e-3
-"""Share of a flow on a path in a fluid optimum below which the path is left out."""
 _CONCENTRATE_S = 0.8e-3
 """Seconds per flow that an attempt needs which begins with a fluid optimum."""
 _MOST_SUMS = 20_000_000
@@ -150,59 +129,52 @@ class _Sharing:
     def run(self, least: float, limits: PlanLimits, attempts: int) -> bool:
         """Lower the worst slowdown until it is ``least`` or the time is over; return whether it got smaller.
 
-        Attempts begin with a fluid optimum on few paths per flow, or with the best shares. In the latter case
-        flows first have more subflows than they may have."""
+        Attempts begin with a fluid optimum on few paths per flow, or with the best shares."""
         begin = worst = self._worst
         best = self._flow, self._path, self._share
         for attempt in range(attempts):
             if worst <= least * (1 + SLOWDOWN_TOLERANCE) or limits.left_s <= 0:
                 break
-            goal = max(least * (1 + _LEAST_ABOVE), least + _PARTS[attempt // 3 % len(_PARTS)] * (worst - least))
             concentrates = attempt % 3 == 0 and limits.left_s > _CONCENTRATE_S * len(self._most)
-            if not concentrates or not self._concentrate(goal, replace(limits, seed=limits.seed + attempt)):
+            if not concentrates or not self._concentrate(least, replace(limits, seed=limits.seed + attempt)):
                 self._flow, self._path, self._share = best
-                if attempt:
-                    self._lower(least, limits, self._most + _MORE[attempt % len(_MORE)])
-            self._keep(~self._surplus)
-            self._lower(least, limits, self._most)
+            self._lower(least, limits)
             if self._worst < worst:
                 worst, best = self._worst, (self._flow, self._path, self._share)
         self._flow, self._path, self._share = best
         return worst < begin * (1 - SLOWDOWN_TOLERANCE)
 
-    def _concentrate(self, goal: float, limits: PlanLimits) -> bool:
+    def _concentrate(self, least: float, limits: PlanLimits) -> bool:
         """Replace the columns by those of a fluid optimum; return False when there is none.
 
         The module describes the closing of flows. A closed flow keeps the paths with its largest shares, and is offered
         no others."""
         self._fluid = self._fluid or FluidModel(Commodities(self._problem))
         of = self._fluid.of
-        amounts = self._fluid.concentrated(Goal(goal * of.capacity, of.capacity), limits)
+        amounts = self._fluid.concentrated(Goal(least * of.capacity, of.capacity), limits)
         if amounts is None:
             return False
-        columns = self._columns({**self._start, **divided(of, amounts, _SMALL)})
+        columns = self._columns({**self._start, **divided(of, amounts, SMALLEST_SHARE)})
         if (columns[1] < 0).any():
             return False
         self._flow, self._path, self._share = columns
-        closed, prices = np.zeros(len(self._most), bool), None
-        for number in range(_CLOSINGS):
-            movable = self._movable(self._all_loads, _NEAR_GOAL * goal)
+        closed, all_flows, prices = np.zeros(len(self._most), bool), np.arange(len(self._most)), None
+        while True:
             if prices is not None:
-                used = np.bincount(self._flow, minlength=len(self._most))
-                self._offer(prices, movable, np.where(closed, 0, used + _OFFERED))
-            cost = _SURPLUS_COST / (1 + self._share / SPARE_SHARE)
-            begin_s = limits.left_s
-            prices = self._solve(movable, goal, limits, np.where(self._surplus, cost, 0.0))
+                self._offer(prices, np.flatnonzero(~closed))
+            begin_s, first = limits.left_s, prices is None
+            prices = self._solve(all_flows, least, limits, np.where(self._surplus, _SURPLUS_COST, 0.0))
             self._keep(self._share > SMALLEST_SHARE)
             surplus = self._surplus
-            if prices is None or (not surplus.any() and (number or self._worst <= goal * (1 + SLOWDOWN_TOLERANCE))):
-                break
+            done = not surplus.any() and not (first and self._worst > least * (1 + SLOWDOWN_TOLERANCE))
+            if prices is None or done:
+                self._keep(~surplus)
+                return True
             share = np.bincount(self._flow, np.where(surplus, self._share, 0.0), len(self._most))
             least_first = np.argsort(share)[np.count_nonzero(share == 0) :]
             hurry = limits.left_s < _LAST_PROGRAMMES * (begin_s - limits.left_s)
-            closed[least_first if hurry else least_first[: max(_CLOSED, len(least_first) // 2)]] = True
+            closed[least_first if hurry else least_first[: max(1, len(least_first) // 2)]] = True
             self._keep(~closed[self._flow] | ~surplus)
-        return True
 
     @property
     def _surplus(self) -> Bools:
@@ -218,8 +190,8 @@ class _Sharing:
     def _worst(self) -> float:
         return float(self._all_loads.max())
 
-    def _lower(self, least: float, limits: PlanLimits, most: Ints) -> None:
-        """Solve programmes until the worst slowdown does not get smaller. ``most``: subflows of each flow."""
+    def _lower(self, least: float, limits: PlanLimits) -> None:
+        """Solve programmes until the worst slowdown does not get smaller."""
         loads = self._all_loads
         worst = float(loads.max())
         prices = self._priced(np.zeros(self._shape), (loads / worst) ** _STEEP)
@@ -227,8 +199,10 @@ class _Sharing:
         for _ in range(_ROUNDS):
             if worst <= least * (1 + SLOWDOWN_TOLERANCE) or without == _WITHOUT_GAIN:
                 return
-            movable = self._movable(loads, least + (_HOT if not without else 0.0) * (worst - least))
-            self._offer(prices * (1 + _NOISE * self._random.random(prices.shape)), movable, most)
+            links = self._paths[self._pair[self._flow], self._path]
+            movable = np.unique(self._flow[(loads[links] > least).any(axis=1)])
+            more = movable[(self._most > np.bincount(self._flow))[movable]]
+            self._offer(prices * (1 + _NOISE * self._random.random(prices.shape)), more)
             solved = self._solve(movable, least, limits)
             self._keep(self._share > SMALLEST_SHARE)
             if solved is None:
@@ -241,12 +215,6 @@ class _Sharing:
         """Keep these columns only; the shares of each flow then add up to 1 again."""
         self._flow, self._path, self._share = self._flow[columns], self._path[columns], self._share[columns]
         self._share /= np.bincount(self._flow, self._share)[self._flow]
-
-    def _movable(self, loads: Floats, above: float) -> Ints:
-        """Return the flows on links with a load above ``above``."""
-        links = self._paths[self._pair[self._flow], self._path]
-        movable: Ints = np.unique(self._flow[(loads[links] > above).any(axis=1)])
-        return movable
 
     def _priced(self, keys: Floats, links: Floats) -> Floats:
         """Return the price of each path of each flow; shape (flows, paths).
@@ -262,19 +230,14 @@ class _Sharing:
         total[self._missing[self._pair]] = np.inf
         return total
 
-    def _offer(self, prices: Floats, movable: Ints, most: Ints) -> None:
-        """Add the cheapest other paths to flows that may have more subflows (``most``)."""
+    def _offer(self, prices: Floats, flows: Ints) -> None:
+        """Add the cheapest other path of each of these flows."""
         prices[self._flow, self._path] = np.inf
-        used = np.bincount(self._flow, minlength=len(most))
-        for number in range(_OFFERED):
-            flows = movable[most[movable] > used[movable] + number]
-            best = prices[flows].argmin(axis=1)
-            offered = np.isfinite(prices[flows, best])
-            flows, best = flows[offered], best[offered]
-            self._flow = np.append(self._flow, flows)
-            self._path = np.append(self._path, best)
-            self._share = np.append(self._share, np.zeros(len(flows)))
-            prices[flows, best] = np.inf
+        best = prices[flows].argmin(axis=1)
+        offered = np.isfinite(prices[flows, best])
+        self._flow = np.append(self._flow, flows[offered])
+        self._path = np.append(self._path, best[offered])
+        self._share = np.append(self._share, np.zeros(np.count_nonzero(offered)))
 
     def _solve(self, movable: Ints, least: float, limits: PlanLimits, costs: Floats | None = None) -> Floats | None:
         """Set the shares that minimise the worst slowdown; return the prices of all paths, None when time runs out.
