@@ -361,7 +361,7 @@ class Appeared(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Users:
-    """Uses of links by rules within the span, as arrays: entry i of ``links``, ``flows`` and ``until`` is one use.
+    """Links that rules have used within the span. Entry i of the arrays ``links``, ``flows`` and ``until`` is one use.
 
     A use is a link and a rule whose packets may have used the link."""
 

@@ -62,7 +62,7 @@ class Measured:
     place: Mapping[LinkId, int]
     """Index of each link in the arrays."""
     beyond_bps: Floats
-    """Traffic beyond counted flows (excess); 0 where it is uncertain or noise."""
+    """Traffic beyond counted flows (excess); 0 where the excess is uncertain or noise."""
     certain_bps: Floats
     """Lower bound of the traffic beyond counted flows (excess), which allows for late readings; NaN where unknown.
 
@@ -70,7 +70,7 @@ class Measured:
     sent_bps: Floats
     """Estimate of the traffic beyond counted flows on links of hosts; infinite where unknown.
 
-    It is the largest of three estimates, for the last part of the window, the last two parts, and all three."""
+    The value is the largest of three estimates: for the last part of the window, the last two parts, and all three."""
     most_sent_bps: Floats
     """Upper bound of the traffic beyond counted flows on links of hosts, which allows for late readings.
 

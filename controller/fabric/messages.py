@@ -53,7 +53,7 @@ class SwitchesInReach:
 
     dpids: frozenset[Dpid]
     silent: frozenset[Dpid] = frozenset()
-    """Further switches, whose connections have not ended, but over which nothing arrives."""
+    """Further switches whose connections have not ended, but carry no messages to the southbound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class MastershipLost:
 
     The value is also 0 while the generation id is unknown."""
     refused: bool = True
-    """Whether the switch has refused a claim or a write, and this was not reported before.
+    """Whether the switch has refused a claim or a write, and the southbound has not reported the refusal before.
 
     False if the switch has only reported its new master, or if a southbound reports the same refusal again."""
     newer: int = 0

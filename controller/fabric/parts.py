@@ -165,7 +165,7 @@ class DeclaredSwitch:
 
     name: str
     dpid: Dpid | None = None
-    """Dpid of the switch; None for any switch with this name."""
+    """Dpid of the switch; None if any switch with this name matches."""
     role: SwitchRole | None = None
     """Role of the switch; None if it is not declared."""
     rack: str = ""
@@ -324,8 +324,8 @@ class KnownParts:
     """Remembered parts of the fabric, present or down.
 
     ``patience_s``: seconds in which expected parts may appear before they count as down. The time runs from the start
-    of the controller, and starts again whenever an expected switch or cable appears. For a cable it also starts again
-    when the switch of the cable connects. ``hosts``: addresses that saved jobs name."""
+    of the controller, and starts again whenever an expected switch or cable appears. The time of a cable also starts
+    again when the switch of the cable connects. ``hosts``: addresses that saved jobs name."""
 
     def __init__(
         self,

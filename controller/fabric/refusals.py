@@ -125,7 +125,7 @@ class Refusals:
     def switch_left(self, message: SwitchLeft | MastershipLost) -> None:
         """Forget the floods and packets of a switch that has disconnected, or whose master is another controller now.
 
-        In the second case, the switch is added to ``other_masters``."""
+        A switch with another master is added to ``other_masters``."""
         for of_reason in self.packets.values():
             of_reason.switch_left(message.dpid)
         self.floods.pop(message.dpid, None)

@@ -195,7 +195,7 @@ class ShortestPaths:
         self._known: dict[Dpid, Towards] = {}
 
     def towards(self, fabric: Fabric, destinations: Iterable[Dpid]) -> Mapping[Dpid, Towards]:
-        """Return the next hops to each destination, as the same object while they do not change."""
+        """Return the next hops to each destination; unchanged next hops are the same object."""
         before, self._links = self._links, fabric.links
         changes = [*differing(before, self._links)]
         gone, new = [was for _, was, _ in changes if was], [link for _, _, link in changes if link]

@@ -424,7 +424,7 @@ class TopologyState:
         return at in self._up_since
 
     def place_of(self, ip: str) -> PortRef | None:
-        """Return the port of a host; None for an unknown host. Unlike ``fabric``, this never makes a snapshot."""
+        """Return the port of a host; None for an unknown host. The call makes no snapshot."""
         host = self._hosts.get(ip)
         return host.at if host else None
 

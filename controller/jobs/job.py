@@ -368,7 +368,7 @@ class Announcements:
 
 
 MANY = 20_000
-"""Largest number of pairs that are examined one by one; this takes 5 ms."""
+"""Largest number of pairs that are examined one by one, in 5 ms."""
 
 
 def pairs_within(spec: JobSpec) -> list[Pair]:

@@ -279,7 +279,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class RegisterJob:
-    """Register a job; the reply is the uid of the new registration, or of the one that is renewed.
+    """Register a job. The reply is the uid of the new registration, or of the renewed registration.
 
     Fields without a description are described at ``Registration``."""
 

@@ -347,8 +347,8 @@ class JobRegistry:
     def restore(self, before: Mapping[JobId, Known], now: float = 0.0) -> None:
         """Restore these jobs to a former state.
 
-        No other job may have announced their pairs since then. A job whose lease has ended meanwhile stays removed. The
-        leases of the restored jobs restart, because renewals may have been refused."""
+        Until now, no other job may have announced a pair of these jobs. A job whose lease has ended meanwhile stays
+        removed. The leases of the restored jobs restart, because renewals may have been refused."""
         self._remove([self.jobs[job_id] for job_id in before if job_id in self.jobs])
         back = dict[JobId, Job | None]()
         for job_id, (job, reports) in before.items():

@@ -111,7 +111,7 @@ _FORMS: Mapping[type, tuple[type, Callable[[Any], Any], Callable[[Any, Between],
     SwitchRules: (_SwitchRules, _switch_rules, _read_switch_rules),
     InstallStage: (_InstallStage, _install_stage, _read_install_stage),
 }
-"""Form of each type of message that has one, and the functions that convert to the form and back."""
+"""Forms by type of message: the type of the form, and the functions that convert to the form and back."""
 
 
 # ---- packets

@@ -67,7 +67,7 @@ class LinkEnd:
     def received(self, data: bytes | None) -> None:
         """Handle a packet. Called by one thread. Raises ``Refused`` for bytes that are not a packet.
 
-        ``data``: None if the southbound cannot read a packet of this process; this also raises ``Refused``."""
+        ``data``: None if the southbound cannot read a packet of this process; None also raises ``Refused``."""
         if data is None:
             raise Refused("the southbound cannot read a packet of this process")
         report, *messages = FROM_SOUTHBOUND.read(data) or [None]

@@ -66,13 +66,12 @@ MOST_CHANGES = 50_000
 
 A part has at least one switch."""
 PART_BITS = 40
-"""Number of bits of a part's number that contain the number of the stage; higher bits contain the number of the
-part."""
+"""Number of low bits of a part's ``change_id`` that contain the id of the stage; the higher bits count the parts."""
 TIMED_OUT = SwitchResult(timed_out=True)
 
 
 class End(Protocol):
-    """The control loop's view of a southbound. ``member``: its member, as NAME/ID."""
+    """The control loop's view of a southbound. ``member``: member that runs the southbound, as NAME/ID."""
 
     member: str
 
@@ -112,7 +111,7 @@ class _Mark:
 class Router:
     """Router between the control loop and its southbounds. Any thread may call any method.
 
-    ``put``: queues a message for the control loop. Its optional second argument is an object whose ``take`` is called
+    ``put``: queues a message for the control loop. The optional second argument is an object whose ``take`` is called
     when the loop takes the message. ``is_assigned``: returns whether a member may have claimed a switch with a
     generation id. ``clock``: returns monotonic seconds."""
 
@@ -257,7 +256,7 @@ class Router:
             taken()
 
     def _remove_earlier(self, end: End) -> None:
-        """Stop using earlier links of the same process, whose late packets would give its switches to a dead link."""
+        """Stop using earlier links of the same process: their late packets would assign switches to a dead link."""
         for other in list(takewhile(lambda one: one is not end, self._ends)):
             if other.member == end.member:
                 self.remove(other)

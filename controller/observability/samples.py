@@ -233,7 +233,7 @@ def link_up(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def switch_drained(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield the drained switches, with the names of ``switch_up``."""
+    """Yield the drained switches, with the same names as in ``switch_up``."""
     status = snapshot.status
     for switch in status.fabric.switches.values() if status.drained else ():
         if switch_key(switch.dpid) in status.drained:
@@ -244,7 +244,7 @@ def switch_drained(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def link_drained(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield the drained links, with the names of ``link_up``."""
+    """Yield the drained links, with the same names as in ``link_up``."""
     status = snapshot.status
     for link_id, (labels, _) in snapshot.links.items() if status.drained else ():
         if link_id in status.drained:

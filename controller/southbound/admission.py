@@ -45,7 +45,7 @@ CHECK_S = 30.0
 """Seconds between two requests that ask a switch of this controller for its present master and generation id."""
 
 LOOK_AGAIN_S = 1.0
-"""Seconds after which a controller that is not the holder asks a switch without a generation id again."""
+"""Seconds until a controller that is not the holder repeats its request to a switch without a generation id."""
 
 MASTERSHIP_LOST = (ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_IS_SLAVE)
 """Type and code of the error with which a switch refuses a write, because its master is another controller."""
@@ -467,7 +467,7 @@ class Admission:
         entry.roles, entry.late_at, entry.ends_at = Loss(entry.holder), inf, inf
 
     def _stop_using(self, entry: _Dpid, refused: bool) -> None:
-        """Stop using a switch until its generation id in ``Holding`` grows, or it connects again."""
+        """Stop using a switch until its generation id in ``Holding`` grows, or the switch connects again."""
         entry.is_admitted = entry.is_confirmed = False
         entry.is_named = True
         self._lost(entry.holder, refused)

@@ -188,7 +188,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             raise TypeError(f"{type(command).__name__} is not a command for switches")
 
     def _announce(self, welcome: Welcome) -> None:
-        """Announce all switches to a control loop, and forget the requests of an earlier one.
+        """Announce all switches to a control loop, and forget the requests of an earlier control loop.
 
         Connections and roles stay."""
         now = time.monotonic()

@@ -328,7 +328,7 @@ class PlainTransport:
         """Prepare the connection, before anything is sent or received."""
 
     def names(self) -> frozenset[str]:
-        """Return the words of the common names and DNS names in the peer's certificate; empty without a certificate."""
+        """Return the common names and DNS names in the peer's certificate, split at spaces; empty without one."""
         return frozenset()
 
     def receive(self) -> bytes:

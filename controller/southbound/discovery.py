@@ -54,11 +54,11 @@ The factor applies if the rate does not allow one probe per port and interval.""
 BURST = 4
 """Factor by which new ports may raise the rate above ``max_probes_per_s``."""
 BURST_S = 0.1
-"""Seconds. As many probes as the rate allows in this time may be sent at once."""
+"""Time in seconds: the probes that the rate allows in this time may be sent at once."""
 MAX_REFUSED = 4096
 """Largest number of pairs (port, reason) whose refused packets are counted between two reports.
 
-This limits the memory that a hostile switch can occupy."""
+The limit bounds the memory that a hostile switch can occupy."""
 GOLDEN = 0x9E37_79B9_7F4A_7C15
 """2^64 divided by the golden ratio."""
 

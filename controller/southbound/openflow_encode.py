@@ -175,7 +175,7 @@ def _match(match: Match) -> bytes:
 
 @lru_cache(maxsize=1 << 14)
 def _prefix(field: int, prefix: Prefix) -> bytes:
-    """Return the field of an address prefix; a single host has no mask, so that reading it returns the same field."""
+    """Return the field of an address prefix. A single host has no mask: the switch reports the same field."""
     address, length = prefix
     value = IPv4Address(address)
     if length == 32:
@@ -197,7 +197,7 @@ def _ports(match: Match) -> bytes:
 
 @lru_cache(maxsize=1 << 10)
 def _port(field: int, ports: PortClass) -> bytes:
-    """Return the field of a port class; a single port has no mask, so that reading it returns the same field."""
+    """Return the field of a port class. A single port has no mask: the switch reports the same field."""
     value, mask = ports
     if not 0 < mask <= _EVERY_BIT or value & ~mask:
         raise ValueError(f"the ports {ports} need a mask above 0, and a value without bits outside the mask")

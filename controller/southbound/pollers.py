@@ -54,7 +54,7 @@ class _Polled:
     halfway_at: float = math.inf
     """Due time of an additional poll; infinite if there is none."""
     meters: bool = True
-    """Whether the meters are read; False once the switch has refused this."""
+    """Whether the meters are read; False once the switch has refused the request."""
     polls: int = 0
 
 
@@ -308,9 +308,9 @@ class TablePoller(Requests):
 
 
 def _by_table(asked: Gathered, kinds: Collection[int]) -> dict[AnyTable, int] | None:
-    """Return a number for each table, from the replies to the requests of these kinds.
+    """Return the number of entries, or the capacity, of each table, from the replies of these kinds.
 
-    The number is that of entries, or the capacity. Returns None if the switch answered no request of these kinds."""
+    Returns None if the switch answered no request of these kinds."""
     if not any(map(asked.answered, kinds)):
         return None
     return {table: number for kind in kinds for part in asked.of(kind) for table, number in part.items()}

@@ -25,7 +25,7 @@ class Alive:
 class Claim:
     """Question about a switch to the parent, or the parent's answer. The fields are as in ``Holding``.
 
-    The parent sends an answer again whenever it has changed."""
+    The parent sends a new answer whenever the answer has changed."""
 
     dpid: Dpid
     since: float | None

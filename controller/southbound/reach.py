@@ -23,7 +23,7 @@ class Reach:
     def __init__(self, silent_s: float) -> None:
         self._silent_s = silent_s
         self._heard_at = 0.0
-        """Time of the latest message of a switch that has to send some, or of the latest report of silence."""
+        """Time of the latest message of a switch that owes a message, or of the latest report of silence."""
         self._silent: set[Dpid] = set()
 
     def heard(self, now: float) -> None:

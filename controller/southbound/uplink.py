@@ -56,7 +56,7 @@ class Uplink:
         self._taken = 0
 
     def put(self, message: FromSwitches, backlog: Backlog | None = None, /) -> None:
-        """Queue a message, and send it soon, together with others. See ``limits.Put``."""
+        """Queue a message, and send it soon, together with other messages. See ``limits.Put``."""
         if self._session is None:
             return
         try:

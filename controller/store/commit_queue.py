@@ -63,7 +63,7 @@ class CommitQueue:
 
 
 def batches(waiting: queue.SimpleQueue[Item | None]) -> Iterator[list[Item]]:
-    """Yield all items that are waiting together, whenever there are any, until None is taken from the queue."""
+    """Yield lists with all items that wait in the queue at the moment, until the queue contains None."""
     while (item := waiting.get()) is not None:
         together = [item]
         while not waiting.empty() and (item := waiting.get()) is not None:

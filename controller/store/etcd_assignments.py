@@ -83,8 +83,7 @@ class EtcdAssignments:
         self._restored = ""
         """Text that says how this process has noticed a restore of etcd from a snapshot; empty without a restore."""
         self.changed: Callable[[], None] = lambda: None
-        """Function that a thread calls when switches are assigned to this member, or no longer, or with another
-        generation id."""
+        """Function that a thread calls when the switches of this member, or their generation ids, have changed."""
         self.fail: Callable[[SignalboxError], None] = lambda _: None
         """Function that a thread calls once, when it notices that etcd was restored from a snapshot."""
 

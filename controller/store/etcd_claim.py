@@ -58,7 +58,7 @@ class EtcdClaim:
         endpoint."""
         self._lease = 0
         self._created = 0
-        """Revision of etcd at which the claim was made; 0 without a claim. The epoch is computed from it."""
+        """Revision of etcd at which the claim was made; 0 without a claim. The epoch is computed from this revision."""
         self._valid_until = 0.0
         """Time, on the clock of ``_now``, until which the claim certainly exists."""
         self._has_ended = False
@@ -234,7 +234,7 @@ class EtcdClaim:
         return claim is not None and claim.value == self._claim
 
     def _adopt(self, claim: pb.KeyValue, began: float) -> None:
-        """Use the lease of a claim in etcd that is this process's own.
+        """Use the lease of the claim that this process already has in etcd.
 
         A request whose answer was lost may have made the claim. ``began``: time, on the clock of ``_now``, before the
         claim was read. Raises ``EtcdError``."""

@@ -34,7 +34,7 @@ BEAT_S = 0.5
 """Seconds between two progress requests over a watch. etcd answers each at once, which shows that the endpoint
 works."""
 SILENT_S = 1.5
-"""Seconds without an answer after which a watch ends, so that the next one begins at another endpoint."""
+"""Seconds without an answer after which a watch ends, so that the next watch begins at another endpoint."""
 LOGIN_S = 1.0
 """Smallest time limit in seconds of a login, for which etcd computes a slow hash of the password."""
 OLD_S = 60.0
@@ -75,8 +75,7 @@ _LOGIN_ENDED = ("invalid auth token", "revision of auth store is old")
 
 
 _GRPC_PREFIX = re.compile(r"^failed to connect to all addresses; last error: [A-Z]+: \S+: ")
-"""Beginning of gRPC's text about a failed connection. It is removed, because ``EtcdError`` names the endpoint
-itself."""
+"""Beginning of gRPC's text about a failed connection, which is removed, because ``EtcdError`` names the endpoint."""
 
 
 class EtcdError(Exception):
@@ -205,7 +204,7 @@ class Etcd:
     def changes(self, prefix: bytes, after: int, seconds: float) -> Iterator[tuple[Sequence[pb.Event], int]]:
         """Yield the changes, after the revision ``after``, of keys that begin with ``prefix``.
 
-        Each item is the events of etcd and the revision up to which they reach. The generator ends after ``seconds``.
+        An item has events of etcd, and the last revision that these events cover. The generator ends after ``seconds``.
         Raises ``EtcdError``, also when the endpoint is silent or ends the watch."""
         for reply in self._connections.watch([_watch_of(prefix, after)], seconds):
             if reply.canceled:

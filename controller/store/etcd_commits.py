@@ -7,8 +7,8 @@ and requires that this key still has the revision at which this process last rea
 copy of an earlier write, and the first write after etcd was restored.
 
 A commit that is too large for one request is first written in parts, to keys of their own. A single request then makes
-it valid, by writing its id and the number of its parts to ``commit``. Only then are the parts applied to the records.
-If the controller ends meanwhile, the next one with the claim applies them.
+the commit valid, by writing its id and the number of its parts to ``commit``. After that, the parts are applied to the
+records. If the controller ends meanwhile, the next controller with the claim applies the parts.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Contents(NamedTuple):
 
     @property
     def last(self) -> int:
-        """Revision of the state; 0 for a state that no controller has used. No earlier epoch is larger than it."""
+        """Revision of the state; 0 for a state that no controller has used. No earlier epoch is larger."""
         return self.epoch + self.revision if self.epoch else 0
 
 
@@ -116,7 +116,7 @@ def name_of_part(commit_id: str, number: int) -> str:
 def _names_of_parts(commit: bytes, most: int) -> list[str]:
     """Return the names of the parts of a valid commit, from the value of the key ``commit``. Raises ``Malformed``.
 
-    ``most``: number of all keys in etcd. The value is malformed if it announces at least as many parts."""
+    ``most``: number of all keys in etcd. The value is malformed if it announces as many parts or more."""
     try:
         data = json.loads(commit)
         commit_id, count = str(data["id"]), int(data["parts"])

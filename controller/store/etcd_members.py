@@ -238,7 +238,6 @@ class EtcdMembership:
     # ---- signs of life
 
     def _start_sign_of_life(self) -> None:
-        """Start the sign of life, by which other members notice the end of this process."""
         self._sign = SignOfLife(self._etcd.access.endpoints[0])
         if self._stopping.is_set():
             self._sign.close()

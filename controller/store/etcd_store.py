@@ -181,7 +181,7 @@ class EtcdStore(EtcdClaim):
         return self._base + self._created
 
     def _put_numbers(self, others: Sequence[pb.RequestOp] = (), **numbers: int) -> None:
-        """Write numbers to the keys of these names. Raises ``InvalidInput``. ``others``: further operations."""
+        """Write each number to the key with its name. Raises ``InvalidInput``. ``others``: further operations."""
         puts = [*others, *(put(self._key(name), str(value).encode()) for name, value in numbers.items())]
         with self._refusals():
             written = self._etcd.transaction([self.fence()], puts)

@@ -173,7 +173,7 @@ class CounterIntake:
     def _answered(self, message: Counters) -> None:
         """Record that a switch has answered, in the round of its poll.
 
-        A round is all polls with the same due time; an answer belongs to it even if it is late."""
+        A round is all polls with the same due time. A late answer still belongs to the round of its poll."""
         due = message.at if message.due is None else message.due
         if due >= self._round_at + APART * self._interval_s:
             self._round_at, self._answers_since, self._awaited = due, message.at, set(self.read)

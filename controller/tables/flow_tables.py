@@ -344,7 +344,7 @@ def _one_direction(
 
 
 def _common_path(paths: Sequence[Path | None]) -> Path | None:
-    """Return the most frequent path (the first of several); None if no two paths are equal."""
+    """Return the most frequent path, the first one on a tie; None if no two paths are equal."""
     times = Counter(path for path in paths if path is not None)
     path, most = max(times.items(), key=itemgetter(1), default=(None, 0))
     return path if most > 1 else None

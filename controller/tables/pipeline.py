@@ -112,9 +112,9 @@ class Pipeline:
         """Return the rules of every switch.
 
         ``forwarding``: the fabric with only the forwarding links; None if all links forward. A switch without a next
-        hop to a destination keeps its installed group to it. The controller's view of links may be wrong, whereas an
-        empty group certainly loses packets. A group with ``closed`` ports is not kept, because these ports may lead
-        anywhere, even to a switch that sends packets back."""
+        hop to a destination keeps its installed group for the destination. The controller's view of links may be wrong,
+        whereas an empty group certainly loses packets. A group with ``closed`` ports is not kept, because these ports
+        may lead anywhere, even to a switch that sends packets back."""
         self._assign_prefixes(fabric, installed)
         towards = self._towards(forwarding or fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)

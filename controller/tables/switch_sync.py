@@ -96,7 +96,7 @@ class _Connected:
     retry_at: float = math.inf
     retry_after_s: float = RETRY_AFTER_S
     foreign: SwitchRules | None = None
-    """Latest answer to a request for rules, reduced to its numbers and keys of foreign rules.
+    """Latest answer to a request for rules, of which only the numbers and the keys of foreign rules are kept.
 
     The number ``foreign`` in the answer includes groups and meters that are not in ``others``."""
     others: RuleSet = field(default_factory=RuleSet)
@@ -577,7 +577,7 @@ class TableUses:
 
         ``alarm_fraction``: a table is nearly full when its entries reach this fraction of its capacity."""
         self.of: Mapping[Dpid, tuple[TableUse, ...]] = SharedMap()
-        """Use of tables by connected switch, as far as reported; a new mapping on each change."""
+        """Reported use of the tables of each connected switch; a new mapping on each change."""
         self._alarm_fraction = alarm_fraction
 
     def record(self, message: TablesRead, held: Collection[RuleSet]) -> bool:
