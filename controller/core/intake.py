@@ -229,8 +229,8 @@ class Intake:
     def _refuse(self, message: Request, error: SignalboxError) -> Effects:
         """Return the effects that lead to a reply with the error.
 
-        The reply waits until the earlier changes of other requests are on disk: an earlier change that causes the error
-        may still be undone."""
+        The reply waits until earlier changes of other requests are on disk. The error may follow from such a change,
+        which may still be undone."""
         commits = self._state.commits
         if isinstance(error, InvalidInput) or not commits.has_waiting:
             return commands(Reply(message.reply, error, after_status=False))

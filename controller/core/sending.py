@@ -10,10 +10,10 @@ that have become ready, and replies. Jobs whose confirmed routes change begin a 
 - *Removing next hops*, then *repairing*, after links were lost: no rules are derived until the switches have confirmed
   the removal, then until the planner has answered. Each wait lasts at most ``HURRY_S``.
 
-After many switches have disconnected together, the controller continues to use them and adopts again: if only the
-control network fails, packets still flow. The controller stops using a single switch ``GRACE_S`` after its connection
-ended. If several switches have just disconnected, the controller waits for ``TOGETHER_S``, because a busy controller
-notices the ends of many connections one after another.
+After many switches have disconnected together, the controller adopts again. The controller continues to use these
+switches, because packets still flow if only the control network fails. The controller stops using a single switch
+``GRACE_S`` after its connection ended. If several switches have just disconnected, the time is ``TOGETHER_S``: a busy
+controller notices the ends of connections one after another.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ class Adoption:
     def rules_read(self, dpid: Dpid, rules: RuleSet, now: float) -> bool:
         """Record that the rules of a switch were read, and return whether another adoption must begin.
 
-        The result is True for a switch with rules that is read for the first time before the lease after the first
-        adoption is over. Rules of other switches may depend on the rules of this switch."""
+        Until the lease after the first adoption is over, the result is True if the switch has rules and was not read
+        before. Rules of other switches may depend on the rules of this switch."""
         late = dpid not in self._read
         self._read.add(dpid)
         return late and bool(rules.flows) and now < self.unknown_kept_until

@@ -52,8 +52,8 @@ class Samples(Generic[Key]):
     def add(self, at: float, totals: Mapping[Key, int]) -> Rows:
         """Add the value of each counter at one moment and return the rows of the counters. Values are below 2^64.
 
-        The earlier samples of a counter are dropped if the switch has restarted: the counter's value fell without a
-        wrap-around, or ``at`` is not later than the last sample."""
+        A restart of the switch drops the earlier samples of a counter. A restart shows by a value that fell without a
+        wrap-around, or by a time ``at`` that is not later than the last sample."""
         rows = self._rows(totals)
         values = np.fromiter(totals.values(), np.uint64, len(totals))
         last_at, last = self._times[rows, -1], self._totals[rows, -1]

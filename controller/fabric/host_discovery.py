@@ -223,8 +223,8 @@ class HostDiscovery:
         """Process an ARP packet, and return what it says about its sender and which ARP packets to send.
 
         The first value is the result of ``TopologyState.host_seen`` for the sender's address. The second value has the
-        replies to hosts that wait for this address. The third value has requests for an unknown address that the sender
-        requests, or requests to the known port of an address that the sender claims."""
+        replies to hosts that wait for this address. The third value has requests to send: for an unknown address that
+        the sender looks for, or to the known port of an address that the sender claims."""
         at, ip, mac = packet.at, packet.sender_ip, packet.sender_mac
         if self._topology.is_fabric_port(at):
             return "ignored", [], []

@@ -497,9 +497,9 @@ def planned_background(
 ) -> Mapping[LinkId, float]:
     """Return the background to plan with, in bit/s.
 
-    The present background is used for a link that ``uncounted`` flows may use. It is also used for a link in
-    ``carrying`` (pinned flows use the link) unless the link is in ``left`` (a flow has just moved away). Any other link
-    has the larger of its present background and its ``held`` background."""
+    The value of a link is the larger of its present background and its ``held`` background, with two exceptions. Only
+    the present background counts for a link that ``uncounted`` flows may use. The same holds for a link in ``carrying``
+    (used by pinned flows) that is not in ``left`` (a flow has just moved away)."""
     kept = [link for link in held if link in left or link not in carrying]
     if not kept:
         return background_bps

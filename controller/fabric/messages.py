@@ -94,8 +94,8 @@ class MastershipLost:
 class GenerationRaised:
     """Another controller has raised the generation id of a switch, whose master is still this controller.
 
-    The switch refuses the next claim unless the claim has a larger id. The message is repeated while the switch has the
-    raised id, and sent once more when the switch has the id of this controller again."""
+    The switch refuses the next claim unless the claim has a larger id. The southbound repeats the message while the id
+    is raised, and sends it once more after the switch has the id of this controller again."""
 
     dpid: Dpid
     name: str

@@ -415,7 +415,7 @@ class TopologyState:
         """Return whether the port leads to a switch, so that no host is connected to it.
 
         The port leads to a switch if probes pass over its cable. The port also leads to a switch if the last probes
-        came from a switch that is disconnected now: hosts behind that switch then send the packets that arrive."""
+        came from a switch that is disconnected now. Arriving packets then come from hosts behind that switch."""
         if at in self._heard or at in self._arriving:
             return True
         return at in self._last_heard and self._last_heard[at] not in self._switches
@@ -491,8 +491,8 @@ class TopologyState:
     def _place_declared(self, switch: Switch, ports: Iterable[Port]) -> None:
         """Place the declared hosts of these ports.
 
-        Because switches choose the names that they report, a host is not placed in two cases: the name of the switch is
-        declared with another dpid, or the host is at another connected switch with this name."""
+        Switches choose the names that they report. So a host is not placed if the name of the switch is declared with
+        another dpid, or if another connected switch with this name has the host."""
         hosts = self._declared_by_switch.get(switch.name)
         if not hosts or (self._dpid_of.get(switch.name) or switch.dpid) != switch.dpid:
             return

@@ -330,8 +330,8 @@ class Announcements:
     def owner(self, pair: Pair) -> JobId | None:
         """Return the job that owns the pair, or None if no job announced the pair or its reverse pair.
 
-        Jobs that report their connections own no pairs. The owner is the first existing job of these three: the job
-        that announced the pair, the job that was ``found`` on the pair, the job that announced the reverse pair."""
+        Jobs that report their connections own no pairs. The owner is the job that announced the pair, else the job that
+        was ``found`` on the pair, else the job that announced the reverse pair."""
         src, dst = pair
         if job_id := self._alone.get(pair):
             return job_id
@@ -348,8 +348,8 @@ class Announcements:
     def holder(self, pair: Pair) -> JobId | None:
         """Return the job that owns the rule for all packets of a pair (``tables.pins``).
 
-        The result is the ``first`` job of the pair, or without one the ``first`` job of the reverse pair, because the
-        acknowledgements of that job's traffic use the pair."""
+        The result is the ``first`` job of the pair, else the ``first`` job of the reverse pair, whose acknowledgements
+        use the pair."""
         src, dst = pair
         return self.first(pair) or self.first((dst, src))
 
@@ -406,8 +406,8 @@ def pairs_to_learn(job: Job, announced: Announcements) -> Sequence[Pair]:
 def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
     """Return the number of pairs that ``pairs_to_learn`` would return.
 
-    For a job with more than ``MANY`` pairs that does not report its connections, the result is an upper bound: it
-    includes pairs that other jobs have announced, because examining so many pairs would take too long."""
+    The result is an upper bound for a job with more than ``MANY`` pairs that does not report its connections. It then
+    includes pairs of other jobs, because examining so many pairs would take too long."""
     if not job.dividing.owner and (most := count_pairs(job.spec)) > MANY:
         return most
     return len(pairs_to_learn(job, announced))

@@ -1,8 +1,8 @@
 """Requested jobs and reported connections, and their checks against all accepted jobs.
 
 In: all jobs that one request registers, changes or takes over, or the open connections of one address of a job. Out:
-the new jobs, and both directions of every connection by pair of addresses; or an error, for example ``Exhausted`` with
-the limit and the present use.
+the new jobs, and both directions of every connection by pair of addresses; or an error, such as ``Exhausted`` with the
+limit and the use.
 
 All jobs of a request are checked in the state after the request, so two jobs may exchange pairs of hosts. Only jobs
 that report their connections share pairs of hosts. A connection belongs to one job.

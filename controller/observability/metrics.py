@@ -65,9 +65,9 @@ class _Client:
 class _Server(ThreadingWSGIServer):
     """Server with a thread per connection, and at most ``most`` connections.
 
-    A further connection takes the place of another (``displaced``) or is closed, so that a scrape succeeds even if
-    other clients occupy many places. The thread of the connection performs the TLS handshake, not the accepting thread
-    as in the library: there, a silent client would lock out all other clients."""
+    A further connection takes the place of another (``displaced``) or is closed. So a scrape succeeds even if other
+    clients occupy many places. The thread of the connection performs the TLS handshake. In the library, the accepting
+    thread does, so that a silent client locks out all others."""
 
     tls: TlsContext
     board: StatusBoard
@@ -170,8 +170,8 @@ def displaced(places: Sequence[_Client], newcomer: _Client) -> _Client | None:
     - Its request is not complete, and the newcomer has the same address, or an address with fewer places.
     - Its request is complete, and the newcomer has an address with at least two places fewer.
 
-    Among these clients, those whose address has the most places are preferred, then those without a complete request,
-    then the one that connected first. ``places``: clients that have not ended."""
+    The client whose address has the most places loses its place. On a tie, a client without a complete request does,
+    and then the client that connected first. ``places``: clients that have not ended."""
     held = Counter(client.address[0] for client in places)
     own = held[newcomer.address[0]]
 

@@ -2,8 +2,8 @@
 
 In: commands of the control loop, through ``outbox``, which wakes the hub. Out: messages for the loop. Ryu's hub, which
 runs greenlets, has the main thread, and nothing is monkey-patched. Only Ryu's app and events are used, not its network
-code. ``framework`` is the only file that imports Ryu or os-ken, because the import takes a moment, and the API answers
-before the import is complete. Modules marked *sans-IO* are given bytes and the time, and do not read sockets or clocks.
+code. ``framework`` is the only file that imports Ryu or os-ken. The import takes a moment, and the API answers before
+the import is complete. Modules marked *sans-IO* are given bytes and the time, and do not read sockets or clocks.
 
 Setting up a connection:
 

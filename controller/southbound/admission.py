@@ -9,13 +9,13 @@ of echo requests, and the second connection replaces it. So a busy switch that r
 another switch.
 
 Only one controller, the *holder* of a switch, may write to it. The holder claims the role MASTER (OpenFlow 1.3.5
-sections 6.3.5 and 7.3.9) with the generation id in ``Holding``, and writes nothing before the switch has confirmed the
-role. Any other controller requests the role SLAVE. docs/explanation/several-controllers.md#assignment explains the
-rules; ``tests/model`` is their model. Three rules decide most of the code:
+sections 6.3.5 and 7.3.9) with the generation id in ``Holding``. The holder writes nothing before the switch has
+confirmed the role. Any other controller requests the role SLAVE. docs/explanation/several-controllers.md#assignment
+explains the rules; ``tests/model`` is their model. Three rules decide most of the code:
 
-- A holder that may have been replaced (``Holding.may_claim``) first asks the switch for its generation id, and claims
-  the switch only if the id is the holder's own. A switch that restarts forgets its id, but a restart ends the
-  connection: the answer is still valid when the claim arrives.
+- A holder that may have been replaced (``Holding.may_claim``) first asks the switch for its generation id. It claims
+  the switch only if the id is its own. A switch that restarts forgets its id, but a restart ends the connection: the
+  answer is still valid when the claim arrives.
 - A lost switch is claimed again, over the same connection, only when its generation id in ``Holding`` changes.
 - Until a switch has a generation id, its connection keeps the role EQUAL and is not used.
 

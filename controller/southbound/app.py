@@ -209,7 +209,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         """Install a stage on optical switches, with a pause between deletions and additions.
 
         During the pause, the deleted circuits carry no light. A switch that was announced again during the pause gets
-        no additions, since another holder or another stage may have changed the switch meanwhile."""
+        no additions, since another holder or stage may have changed the switch."""
         installer, before = self._installer, dict(self._switches)
         gone = command.stage.only(lambda _, mod: mod.op == "delete").mods
         for dpid, mods in gone.items():

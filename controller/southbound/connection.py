@@ -4,9 +4,9 @@ In: received bytes, and messages to send. Out: events for the app's handlers, an
 if the peer caused the end of the connection.
 
 One greenlet receives, and one watches the time. A peer that floods or does not read delays no other peer. Sending never
-waits: bytes that the socket does not accept are kept, up to a limit, and sent by ``drain``. Reading pauses when the
-peer has used its share of the hub's time with unsolicited messages, or when too many of its messages wait for the
-control loop.
+waits: bytes that the socket does not accept are kept, up to a limit, and sent by ``drain``. Reading pauses when
+unsolicited messages of the peer have used its share of the hub's time. Reading also pauses when too many messages of
+the peer wait for the control loop.
 
 A *transport* is the byte stream of the connection, plain or with TLS. TLS works on buffers in memory, so that it needs
 no socket of its own. Errors of the peer are ``OSError`` (``ssl.SSLError`` is a subclass).

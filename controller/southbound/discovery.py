@@ -315,8 +315,8 @@ class Discovery:
         """Return the links over which probes have stopped arriving.
 
         A link is lost only if both of its switches have sent a message since the last missed probe. Probes that were
-        missed while a switch was silent do not count, because the network between the switch and this process may have
-        lost them. Echo requests find silent switches."""
+        missed while a switch was silent do not count: the network between the switch and this process may have lost
+        them. Echo requests find silent switches."""
         grace = min(GRACE_S, self._timeout / 5)
         changes = []
         for port in list(self._suspects):

@@ -2,8 +2,8 @@
 
 ARP follows RFC 826, and its probes RFC 5227. A link probe is an LLDP frame (IEEE 802.1AB) that names the port from
 which it was sent. An organisationally specific TLV contains the port, a counter, and a tag over both: BLAKE2s (RFC
-7693) with a secret key. So a host can neither invent nor change a probe, and probes with another key, such as that of
-an earlier process, are refused. ``discovery`` decides whether a counter is still fresh.
+7693) with a secret key. So a host can neither invent nor change a probe. Probes with another key, such as that of an
+earlier process, are refused. ``discovery`` decides whether a counter is still fresh.
 """
 
 from __future__ import annotations

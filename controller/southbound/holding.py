@@ -30,10 +30,10 @@ class Holding(Protocol):
     def may_claim(self, dpid: Dpid, since: float) -> bool:
         """Return whether it is certain that this process is the holder of the switch.
 
-        The result is True if, at some moment after ``since``, no process had a larger generation id for the switch than
-        the id that ``generation`` returns after this call. ``since``: monotonic seconds at which the switch connected.
-        Without certainty the switch must not be claimed, because a switch that has restarted would also accept an older
-        id. After the result False, the process tries to become certain, and the caller must ask again."""
+        It is certain if, at some moment after ``since``, no process had a larger generation id for the switch than
+        ``generation`` returns after this call. ``since``: monotonic seconds at which the switch connected. Without
+        certainty the switch must not be claimed, because a switch that has restarted would also accept an older id.
+        After the result False, the process tries to become certain, and the caller must ask again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 In: changes of ports, replies, breaks of the link, the time (``now``, monotonic seconds). Out: requests and changes of
 groups.
 
-A leaf does not notice when a spine loses its last cable to another leaf, and continues to send packets for that leaf to
-the spine. So this southbound reads the groups of a switch that has lost a port, even a switch of another master. On its
-own switches, this southbound then removes the next hops that no longer lead to their destination
+When a spine loses its last cable to a leaf, other leaves do not notice, and still send packets for that leaf to the
+spine. So this southbound reads the groups of a switch that has lost a port, even a switch of another master. On its own
+switches, this southbound then removes the next hops that no longer lead to their destination
 (docs/explanation/several-controllers.md#local-repair).
 
 A switch is changed only if it has confirmed this member as its master with the newest known generation id. After the

@@ -66,8 +66,8 @@ class Gathered:
 
     ``kinds``: kind of each request, by transaction id. ``at``: time of the last complete reply; before the first, the
     time of the requests. ``until``: time at which the requests are abandoned. Both times are in monotonic seconds.
-    ``readers``: decoder of each kind. ``takes``: function that returns whether to decode a part; its arguments are the
-    kind, and the bytes of this kind so far, including this part."""
+    ``readers``: decoder of each kind. ``takes``: function that returns whether to decode a part, given the kind, and
+    the bytes of this kind so far, including this part."""
 
     def __init__(
         self,

@@ -3,14 +3,15 @@
 In: the time (``now``, monotonic seconds), parts of replies. Out: requests through ``send``; ``Counters``,
 ``LearningCounters`` and ``TablesRead`` messages.
 
-All switches are polled at the same moment, once per interval, because the controller compares the traffic of a link
-with counters of its flows on other switches. One of ``METERS_EVERY`` polls also reads how many packets the meters of
-the control table have dropped. Learning rules, which count pairs of hosts to learn the traffic of a job, are polled
-more often.
+All switches are polled at the same moment, once per interval. The controller compares the traffic of a link with
+counters of its flows on other switches. One of ``METERS_EVERY`` polls also reads how many packets the meters of the
+control table have dropped. Learning rules, which count pairs of hosts to learn the traffic of a job, are polled more
+often.
 
 Capacities of tables (*limits*) are part of the table features, a reply of 1.2 MB in Open vSwitch. Limits are read from
-one switch after another, and never in a poll of counters: the time of a poll is that of its last reply. Switches with
-little room are read more often, and a switch that has refused a rule because a table is full is read soon.
+one switch after another. A poll of counters never reads limits, because the time of a poll is that of its last reply.
+Switches with little room are read more often, and a switch that has refused a rule because a table is full is read
+soon.
 
 A request that a switch refuses is not repeated while the switch is connected.
 """

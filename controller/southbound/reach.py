@@ -16,9 +16,9 @@ class Reach:
     """Detection of a broken network between this member and the switches.
 
     Some switches owe a message, because they are polled or have to answer a request. When all these switches are silent
-    for ``silent_s``, probably only the network of this member is broken, and other members may reach the switches. This
-    member then reports no switch as reachable, not even switches of other holders, which seldom send messages. A switch
-    counts as reachable again when it answers: TCP may take seconds to repeat lost data."""
+    for ``silent_s``, probably only the network of this member is broken. This member then reports no switch as
+    reachable, so that other members can serve the switches. This includes switches of other holders, which seldom send
+    messages. A switch counts as reachable again when it answers: TCP may take seconds to repeat lost data."""
 
     def __init__(self, silent_s: float) -> None:
         self._silent_s = silent_s

@@ -4,11 +4,10 @@ In: for each switch the members that it is connected to; members that are alive 
 Out: the new holders of the switches whose holder changes. The result does not depend on the order of the input.
 docs/explanation/several-controllers.md#assignment describes how holders are chosen.
 
-The ranking of members by a hash (rendezvous hashing) keeps moves few: a new member gets some switches, a removed member
-loses its switches, and no other switch moves. If no member has room for a switch, the least loaded one gets it. A
-switch whose holder cannot control it moves at once. All other moves are *improvements*, at most ``MOST_MOVES`` at a
-time. Improvements end after some time, because each one brings the assignment closer to one that needs no
-improvement.
+The ranking of members by a hash (rendezvous hashing) keeps moves few. Only the switches of a removed member, and those
+that a new member gets, move. If no member has room for a switch, the least loaded one gets it. A switch whose holder
+cannot control it moves at once. All other moves are *improvements*, at most ``MOST_MOVES`` at a time. Improvements end
+after some time, because each one brings the assignment closer to one that needs no improvement.
 """
 
 from __future__ import annotations

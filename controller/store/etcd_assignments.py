@@ -4,8 +4,8 @@ docs/explanation/several-controllers.md#assignment describes the keys. The gener
 never falls, plus the revision of the last change of the switch's key. So the generation id grows with each change. Only
 the leader writes, and every write requires that it still has the claim of the state.
 
-One thread watches the keys. Because the watch may be late, another thread reads all keys every minute, after the watch
-has failed, and when a switch waits to be claimed (``southbound.holding``).
+One thread watches the keys. The watch may be late. So another thread reads all keys every minute, after the watch has
+failed, and when a switch waits to be claimed (``southbound.holding``).
 
 A revision that has become smaller, of etcd or of a key, shows that etcd was restored and has old assignments again.
 This member then claims no switch any more, and calls ``fail``, so that the process starts again with another id. The

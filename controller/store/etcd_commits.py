@@ -2,9 +2,9 @@
 
 In: texts of records. Out: etcd's revision with these records, or an error.
 
-Every write requires that the claim has this process's value. Every write of records also changes the key ``commit``,
-and requires that this key still has the revision at which this process last read or wrote it. So etcd refuses a delayed
-copy of an earlier write, and the first write after etcd was restored.
+Every write requires that the claim has this process's value. Every write of records also changes the key ``commit``.
+The write requires that the key still has the last revision that this process knows. So etcd refuses a delayed copy of
+an earlier write, and the first write after etcd was restored.
 
 A commit that is too large for one request is first written in parts, to keys of their own. A single request then makes
 the commit valid, by writing its id and the number of its parts to ``commit``. After that, the parts are applied to the
@@ -156,8 +156,8 @@ class EtcdCommits:
     def _fenced(self, operations: Operations) -> int:
         """Carry out the operations in one transaction, and return etcd's revision.
 
-        etcd carries them out only if this process still has the claim and was the last to write the key ``commit``.
-        Raises ``EtcdError``."""
+        etcd refuses them if this process has lost the claim, or if the revision of the key ``commit`` is not
+        ``_commit``. Raises ``EtcdError``."""
         is_last = was_changed(key(self._root, "commit"), self._commit)
         reply = self._etcd.transaction([self._fence, is_last], operations)
         if reply.succeeded:

@@ -36,8 +36,8 @@ The first commit of a newer program raises the format of the whole state, but do
 PRESENT_NAMES = {"dealing": "striping", "strategies": "parallelizations"}
 """Present name of each renamed field of a spec, by the name that saved states still use.
 
-Saved states also use the old name ``strategy``: for the record of the controller's mode, and for the parallelization in
-the arrangement of a wired job (``circuits.job_wiring``)."""
+Saved states also use the old name ``strategy``, for the controller's mode and for the parallelization of a wired job
+(``circuits.job_wiring``)."""
 
 _SAVED_NAMES = {new: old for old, new in PRESENT_NAMES.items()}
 

@@ -3,8 +3,8 @@
 The member listens at a port of its own. On each connection it sends a random text, the *word*, and reads nothing. The
 word is also in etcd, so that no other process at the same address is mistaken for the member. Each other member keeps a
 connection to this port. When the process ends, its machine closes the connections and refuses new ones. The other
-members may then end the lease at once. If the machine or the network fails, or the process is slow or stopped,
-connections are not refused, and the other members wait until the lease runs out.
+members may then end the lease at once. If the machine or the network fails, or the process is slow or stopped, nothing
+refuses connections. The other members then wait until the lease runs out.
 
 If the network itself breaks the connection and refuses a new one, the other members end the lease of a member that
 still works (docs/how-to/run-several-controllers.md#what-to-expect).
@@ -92,8 +92,8 @@ class Watch:
     def follow(self, address: str, ended: Callable[[], None]) -> None:
         """Watch the process with this ``SignOfLife.address``, and stop watching the earlier one.
 
-        A thread calls ``ended`` when the process has certainly ended: the word of the process was received once, and
-        its machine now refuses a connection."""
+        A thread calls ``ended`` when the process has certainly ended: its word was received once, and its machine now
+        refuses a connection."""
         if address != self._address:
             self.close()
             self._address, self._stopping = address, threading.Event()

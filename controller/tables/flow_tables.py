@@ -5,13 +5,13 @@ also continues to table 1. The switch forwards ARP by its target address like IP
 without a controller. If a port has known hosts, ARP with any other sender address goes only to the controller. So no
 host at the port can poison neighbour tables.
 
-Table 1 (pinned) has two rules for each announced virtual link: for its data, and for the acknowledgements in the
-opposite direction. A rule is either a pin, which sends packets to a path group, or a counting rule, after which packets
+Table 1 (pinned) has two rules for each announced virtual link, either pins or counting rules: one for its data, and one
+for the acknowledgements in the opposite direction. A pin sends packets to a path group. A counting rule lets packets
 continue to table 2. A path group has two fast-failover buckets: the planned next hop, and the ECMP group of the same
 destination. Acknowledgements of a pinned flow use the same cables in the reverse direction.
 
 Table 2 (default) has routes by destination, to the port of a host or by ECMP over all shortest next hops. Table 2 works
-without a controller. Hosts of other switches are reached by the address prefix of their leaf; a host outside of this
+without a controller. Hosts of other switches are reached by the address prefix of their leaf. A host outside of this
 prefix has a rule of its own. Every bucket watches its port, so that a switch avoids a dead uplink by itself. The first
 switch without a route for a packet drops it, and counts it by kind.
 """
@@ -180,8 +180,8 @@ class FlowPart(NamedTuple):
 
     ``ports``: class of the source ports. ``dst_ports``: class of the destination ports; None for any. If ``answers`` is
     True, the part is not these packets but their acknowledgements. A TCP acknowledgement has the two ports exchanged. A
-    RoCEv2 acknowledgement has a source port of the same class as the data, because both ends of a queue pair derive the
-    source port from one flow label."""
+    RoCEv2 acknowledgement has a source port of the same class as the data: both ends of a queue pair derive it from one
+    flow label."""
 
     transport: Transport
     ports: PortClass
@@ -323,11 +323,11 @@ def _one_direction(
 ) -> Iterator[Pin]:
     """Yield the pins for one direction of a virtual link.
 
-    A flow with a single path has one pin, for all packets of the pair. If a flow has several paths, each part of the
-    packets has a pin, and a pin with a lower priority serves all remaining packets. The pin for the remaining packets
-    has no path if one flow is split. If ``flows`` are several subflows, that pin has the path that most subflows share,
-    and only subflows with other paths have pins of their own. ``alone``: see ``Announcement``; without it, there is no
-    pin for the remaining packets."""
+    A flow with a single path has one pin, for all packets of the pair. With several paths, each part of the packets has
+    a pin, and a pin with a lower priority serves all remaining packets. The pin for the remaining packets has no path
+    if one flow is split. If ``flows`` are several subflows, that pin has the path that most subflows share, and only
+    subflows with other paths have pins of their own. ``alone``: see ``Announcement``; without it, there is no pin for
+    the remaining packets."""
     subflows = [(flow, path) for flow, paths in flows for path in paths or (None,)]
     whole = len(subflows) == 1
     common = subflows[0][1] if whole else _common_path([path for _, path in subflows]) if len(flows) > 1 else None
@@ -377,8 +377,8 @@ def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: Grou
 def counting_rule(pin: Pin, distance: int) -> FlowRule:
     """Return a rule that counts a flow at the source's switch, and leaves the choice of the next hop to ECMP.
 
-    ``distance``: distance in links from the source's switch to the destination's. Rules with smaller distances are
-    installed first, so that the pins of subflows are installed before this rule replaces the pin of their flow."""
+    ``distance``: distance in links from the source's switch to the destination's. Smaller distances are installed
+    first: the pins of subflows precede this rule, which replaces the pin of their flow."""
     ours = learning_cookie(pin.owner) if pin.learning else cookie(Table.PINNED, pin.owner)
     return FlowRule(pin.key, ours, goto=Table.DEFAULT, distance=distance)
 
@@ -472,10 +472,10 @@ def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> G
     ``distance``: number of links to the destination's switch.
 
     All switches compute the same hash of a packet. The packets that one bucket sends to the next switch therefore have
-    similar hashes, and would use only some buckets of the next switch. So groups at a distance of three links (on the
-    aggregation switches of three tiers) repeat every hop several times, each time in another order. Groups nearer to
-    the destination do not repeat hops, because no further choice follows. If a hop is lost, its buckets are removed,
-    and all other buckets keep their order."""
+    similar hashes, and would use only some buckets of the next switch. So groups at a distance of three links (on
+    aggregation switches) repeat every hop several times, each time in another order. Groups nearer to the destination
+    do not repeat hops, because no further choice follows. If a hop is lost, its buckets are removed, and all other
+    buckets keep their order."""
     hops = sorted(next_hops, key=lambda link: link.port)
     if distance > SPREAD_BEYOND:
         hops = _spread(hops, stable_hash(_ORDER_BITS, "spread", next_hops[0].dpid, group_id), distance)

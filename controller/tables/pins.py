@@ -104,7 +104,7 @@ class Pins:
 
         An announced flow has pins for its data and for its acknowledgements. A call derives the pins of flows whose
         hosts have moved, and then of further jobs until it has about ``AT_ONCE`` flows. The jobs that remain keep
-        outdated pins until a later turn. Outdated pins are safe, because rules also depend on the links: no outdated
+        outdated pins until a later turn. Outdated pins are safe, because rules also depend on the links. No outdated
         pin sends packets over lost links or away from the destination. The result is the same object while nothing
         changes."""
         touched, gone = self._follow_jobs(jobs)
@@ -305,8 +305,8 @@ class Pins:
     def _update_reverse_paths(self, fabric: Fabric, changed: Set[LinkId]) -> None:
         """Update the reverse path of every path with a changed link. Acknowledgements use the reverse path.
 
-        If a link of a reverse path is lost, the known reverse path is kept, so that acknowledgements fail over by their
-        path group, like the flow itself."""
+        A reverse path with a lost link is kept, so that acknowledgements fail over by their path group, like the flow
+        itself."""
         for path in [path for path in self._back if not changed.isdisjoint(path)]:
             if back := reverse_path(fabric, path):
                 self._back[path] = back
@@ -315,8 +315,8 @@ class Pins:
 def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[Job, ...], announced: Announcements) -> Iterator[Pin]:
     """Return the learning pins of the jobs. If several jobs might use a pair, the pin belongs to the first of them.
 
-    The learning pin stays as long as the pair is in the job's ``counted``, so that its last count can still be read
-    after the pair has got a pin with a higher priority."""
+    The learning pin stays as long as the pair is in the job's ``counted``, even below a pin with a higher priority. The
+    last count of the learning pin can then still be read."""
     owners: dict[FlowId, int] = {}
     for job in jobs:
         owner = job_owner(job.id)

@@ -579,10 +579,9 @@ def narrowed(
     ``desired``: rules before the loss. ``links``: links of the fabric before the loss. ``lost``: links that were lost.
     ``leaves``: switches with hosts, to which groups lead.
 
-    A group that would lose its last next hop is not changed: the link may still work, but an empty group certainly
-    loses packets. Instead, other switches stop using the group's switch as a next hop to the same destination. Only
-    next hops are removed, so the change is safe at any time. The time is proportional to the number of changed
-    groups."""
+    A group that would lose its last next hop is not changed: the link may still work, whereas an empty group loses
+    packets. Instead, other switches stop using the group's switch as a next hop to the same destination. Only next hops
+    are removed, so the change is safe at any time. The time is proportional to the number of changed groups."""
     return _Narrowing(desired, links, leaves).without(lost)
 
 

@@ -3,9 +3,9 @@
 Every intermediate state of the stages is safe: no packet loops, and no packet is lost that was not lost before.
 ``southbound.openflow_encode`` and ``openflow_decode`` convert the types to messages and back.
 
-A cookie has 16 bits that mark Signalbox's rules, 8 bits for the table, and 40 bits for the owner (the job's hash in the
-pinned table, 0 elsewhere). Cookies and group ids are the same after a restart, so that the controller recognises its
-own rules.
+A cookie has 16 bits that mark Signalbox's rules, 8 bits for the table, and 40 bits for the owner. The owner is the
+job's hash in the pinned table, and 0 elsewhere. Cookies and group ids are the same after a restart, so that the
+controller recognises its own rules.
 """
 
 from __future__ import annotations
@@ -376,9 +376,9 @@ def divided(
     The first set is ``read`` itself if no rule is foreign.
 
     All flows in ``read`` are Signalbox's, because flows with other cookies are not read. A group or meter is
-    Signalbox's if one of these flows uses it, if the controller has installed it (``believed``), or if its id is
-    possible in this fabric. The id of a group is a hash of its purpose. The id of a meter is the number of a port.
-    ``known``: see ``possible_groups``."""
+    Signalbox's if one of these flows uses it, if it is in ``believed``, or if its id is possible in this fabric. The id
+    of a group is a hash of its purpose. The id of a meter is the number of a port. ``known``: see
+    ``possible_groups``."""
     groups = (believed.groups.keys() & read.groups.keys()) | read.groups_of(read.flows.values()).keys()
     if groups < read.groups.keys():
         groups |= read.groups.keys() & possible_groups(dpid, fabric, known).keys()

@@ -504,9 +504,8 @@ class CountedLinks:
     ) -> dict[str, set[tuple[str, str]]]:
         """Return the pairs of hosts, by owner of their rules, for which links must be determined again.
 
-        The packets of these pairs may use other links although the rules are the same: links were added, removed,
-        drained or undrained, or hosts have moved. Pairs without a pinned path are returned after any change of
-        links."""
+        The packets of these pairs may use other links although the rules are the same, because links or the places of
+        hosts have changed. Pairs without a pinned path are returned after any change of links."""
         places, self._hosts = differing(self._hosts, hosts), hosts
         moved = {ip for ip, was, now in places if was and now and was.at != now.at}
         changed = {link for link, *_ in chain(differing(self._links, links), differing(self._usable, usable))}

@@ -212,8 +212,8 @@ class SwitchSync:
         """Record the rules that were read from a switch, and return the result.
 
         - ``first``: the rules of the switch were not known before.
-        - ``changed``: Signalbox's rules differ from those that were believed to be installed, or a foreign rule is gone
-          whose key a rule of Signalbox has.
+        - ``changed``: Signalbox's rules differ from those that were believed to be installed, or a foreign rule with
+          the key of a wanted rule is gone.
         - ``outdated``: the message is ignored, because changes were sent to the switch meanwhile, or nothing was
           requested.
         - ``same``: Signalbox's rules are those that were believed to be installed.
@@ -325,7 +325,7 @@ class SwitchSync:
         """Return the stages of the remaining changes.
 
         The result omits changes that would overwrite a foreign rule, refused changes that are not due again, and
-        deletions of groups that are still in use."""
+        deletions of groups in use."""
         stages = self._stages(*self._with_differences(desired))
         # Most switches have neither refused rules nor foreign ones; the keys of their many rules need not be looked up.
         looked_at = {dpid for dpid, _ in self.refused} | {dpid for dpid, number in self.foreign.items() if number}
@@ -449,8 +449,8 @@ class SwitchSync:
     def stage_done(self, message: StageDone, now: float) -> None:
         """Record the results of a stage.
 
-        The result of a change is ignored if a newer change of the same rule was sent, because results may arrive in any
-        order. Other switches do not wait any more for a switch without a result."""
+        Results may arrive in any order. The result of a change is ignored if a newer change of the same rule was sent.
+        Other switches do not wait any more for a switch without a result."""
         mods_of = self._under_way.get(message.change_id, Stage("", {})).mods
         for dpid, result in message.results.items():
             if dpid in mods_of:
