@@ -1,7 +1,8 @@
 """The Signalbox controller: plans routes for training jobs, and installs rules for these routes on OpenFlow switches.
 
-docs/architecture.md shows which packages import which, and what the threads and processes do. ``public`` lists the
-names that other distributions may import. The modules outside of packages:
+docs/glossary.md defines the terms: part, pin, flow, slowdown. docs/architecture.md shows which packages import which,
+and what the threads and processes do. ``public`` lists the names that other distributions may import. The modules
+outside of packages:
 
 - ``control_loop``: the one thread that decides.
 - ``status``, ``alarms``: the frozen snapshot of the controller that all readers share.

@@ -1,4 +1,4 @@
-"""Decisions of the control loop: the state, the values that are derived from it, and the work that is due.
+"""Decisions of the control loop: the state, the values that are derived from the state, and the work that is due.
 
 In: messages of switches, of the API, of the planner and of the store. Out: commands to the senders of these messages,
 and the published status. The code of this package gets frozen data and the time ``now``. Only code outside of it reads

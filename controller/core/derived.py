@@ -1,4 +1,4 @@
-"""Table of derived values. A row is a function with its inputs, which are state (``s``) or other rows (``self``).
+"""Table of derived values. A row is a function and its inputs: state (``s``) or other rows (``self``).
 
 Calling a row returns its value, which is computed again only when an input has changed (``controller.shared_map``).
 Some functions (``Flows()``, ``Pins()`` …, ``per_key`` and ``joined``) also keep results per job, flow or switch.

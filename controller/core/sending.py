@@ -196,7 +196,7 @@ class Adoption:
 
         ``installed``: rules of each switch that was read. ``all_read``: whether every connected switch was read.
         ``all_here``: whether every known switch is connected. After a restart, some switches should hold rules. While
-        only switches without rules are connected, and others are missing, the adoption is not complete."""
+        only switches without rules are connected, and other switches are missing, the adoption is not complete."""
         held = {dpid: rules.group_ports for dpid, rules in installed.items()}
         links_seen = all(
             LinkId(dpid, port) in fabric.links or not is_up(fabric.switches, PortRef(dpid, port))
@@ -226,7 +226,7 @@ class Departures:
         self._left_at: dict[Dpid, float] = {}
 
     def switch_left(self, dpid: Dpid, fabric: Fabric, now: float) -> bool:
-        """Record that a switch has disconnected, and return whether many switches have done so together.
+        """Record that a switch has disconnected, and return whether many switches have disconnected together.
 
         ``fabric`` still contains this switch. Switches without links do not count, so that programs that connect as
         switches and disconnect again cannot stop all planning."""

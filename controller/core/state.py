@@ -5,10 +5,10 @@ until they are on disk. In: requests that were carried out, each with its reply 
 to each commit. Out: the state to write next, one commit at a time; replies. When a commit fails, all requests that are
 not on disk are undone, newest first, and refused.
 
-A request changes a job at once, and rules and plans follow before the commit ends. This is safe: ECMP rules forward
-flows that lose their pins, and the planner plans anew after an undo. But what callers, watchers, the log, metrics and
-alarms have seen cannot be undone. So ``published`` returns the job as it was before a change that is not on disk. Only
-the end of a lease is published at once, because a failed commit does not undo it.
+A request changes a job at once, and rules and plans follow before the commit ends. Acting before the end of the commit
+is safe: ECMP rules forward flows that lose their pins, and the planner plans anew after an undo. But what callers,
+watchers, the log, metrics and alarms have seen cannot be undone. So ``published`` returns the job as it was before a
+change that is not on disk. Only the end of a lease is published at once, because a failed commit does not undo it.
 """
 
 from __future__ import annotations

@@ -403,8 +403,8 @@ def _refuse_cut_off(
 ) -> None:
     """Raise ``Conflict`` if draining ``parts`` would cut off some switches with hosts from the others.
 
-    A switch with hosts can never be drained, because its hosts reach others only through it. ``leaves``: switches with
-    hosts. ``before``, ``after``: drained links without and with ``parts``."""
+    A switch with hosts can never be drained, because its hosts reach other hosts only through this switch. ``leaves``:
+    switches with hosts. ``before``, ``after``: drained links without and with ``parts``."""
     for leaf in sorted(leaf for leaf in leaves if leaf in parts):
         raise Conflict(f"hosts on {fabric.name(leaf)} would have no path to others: nothing is drained")
     leaves = fabric.switches.keys() & leaves

@@ -163,7 +163,7 @@ class LinkLoad:
     def routes_changed(self, now: float, uses: Callable[[], UsesOf]) -> None:
         """Record that the rules change at ``now``; from then on, packets use at most the links that ``uses`` returns.
 
-        ``uses`` returns the links of each rule. A rule that it does not return is forgotten when the window ends.
+        ``uses`` returns the links of each rule. A rule that ``uses`` does not return is forgotten when the window ends.
         ``uses`` is called later, by ``update`` or ``take_announced``, because computing the links must not delay the
         change of rules. Changes that lasted for less than ``QUEUED_S`` are skipped."""
         first = now
@@ -258,7 +258,7 @@ class LinkLoad:
     def _over_parts(self, links: Rows, on: _Pairs, end: Floats) -> tuple[Floats, Floats, Floats]:
         """Return three arrays: the carried traffic, the excess and the slack of these links.
 
-        Each array has a row per link. Its three columns are for the last part of the window, the last two parts, and
+        Each array has a row per link. The three columns are for the last part of the window, the last two parts, and
         all three parts. The window ends at ``end``; its parts begin when counters of the link were read.
 
         Carried traffic and excess are in bit/s, NaN where unknown. The excess is the carried traffic minus the traffic
@@ -498,8 +498,8 @@ def planned_background(
     """Return the background to plan with, in bit/s.
 
     The value of a link is the larger of its present background and its ``held`` background, with two exceptions. Only
-    the present background counts for a link that ``uncounted`` flows may use. The same holds for a link in ``carrying``
-    (used by pinned flows) that is not in ``left`` (a flow has just moved away)."""
+    the present background counts for a link that ``uncounted`` flows may use. Only the present background also counts
+    for a link in ``carrying`` (used by pinned flows) that is not in ``left`` (a flow has just moved away)."""
     kept = [link for link in held if link in left or link not in carrying]
     if not kept:
         return background_bps

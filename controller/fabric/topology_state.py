@@ -26,8 +26,8 @@ MAX_HOSTS = 1 << 14
 """Largest number of hosts that packets, and rules on switches, can add: per port, per switch and in all.
 
 A host outside its leaf's prefix takes a rule on every switch. Without a limit, a switch that invents hosts could fill
-the tables of all others. A new host costs 10 to 30 µs of processor time for each host of its switch. Declared hosts do
-not count, and hosts that jobs name are added beyond ``MAX_HOSTS``."""
+the tables of all other switches. A new host costs 10 to 30 µs of processor time for each host of its switch. Declared
+hosts do not count, and hosts that jobs name are added beyond ``MAX_HOSTS``."""
 
 Cable = frozenset[PortRef]
 FORGIVEN_AFTER = 4

@@ -67,7 +67,7 @@ class _Server(ThreadingWSGIServer):
 
     A further connection takes the place of another (``displaced``) or is closed. So a scrape succeeds even if other
     clients occupy many places. The thread of the connection performs the TLS handshake. In the library, the accepting
-    thread does, so that a silent client locks out all others."""
+    thread performs the handshake, so that a silent client locks out all others."""
 
     tls: TlsContext
     board: StatusBoard
@@ -167,8 +167,8 @@ def displaced(places: Sequence[_Client], newcomer: _Client) -> _Client | None:
     """Return the client whose place a newcomer takes when all places are occupied; None to refuse the newcomer.
 
     A client can lose its place only in these cases:
-    - Its request is not complete, and the newcomer has the same address, or an address with fewer places.
-    - Its request is complete, and the newcomer has an address with at least two places fewer.
+    - The client's request is not complete, and the newcomer has the same address, or an address with fewer places.
+    - The client's request is complete, and the newcomer has an address with at least two places fewer.
 
     The client whose address has the most places loses its place. On a tie, a client without a complete request does,
     and then the client that connected first. ``places``: clients that have not ended."""

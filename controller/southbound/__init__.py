@@ -9,7 +9,7 @@ Setting up a connection:
 
 - ``run_hub``, ``openflow_framing``: accept connections, and split the byte stream into messages.
 - ``handshake``, then ``admission``: OpenFlow handshake, then one connection per dpid, with the controller as master.
-- ``connection``, ``limits``: receive and send, without letting one peer delay the others.
+- ``connection``, ``limits``: receive and send, so that no peer delays other peers.
 
 Using a connection:
 

@@ -13,9 +13,9 @@ sections 6.3.5 and 7.3.9) with the generation id in ``Holding``. The holder writ
 confirmed the role. Any other controller requests the role SLAVE. docs/explanation/several-controllers.md#assignment
 explains the rules; ``tests/model`` is their model. Three rules decide most of the code:
 
-- A holder that may have been replaced (``Holding.may_claim``) first asks the switch for its generation id. It claims
-  the switch only if the id is its own. A switch that restarts forgets its id, but a restart ends the connection: the
-  answer is still valid when the claim arrives.
+- A holder that may have been replaced (``Holding.may_claim``) first asks the switch for its generation id. The holder
+  claims the switch only if the switch answers the holder's own id. A switch that restarts forgets its id, but a restart
+  ends the connection: the answer is still valid when the claim arrives.
 - A lost switch is claimed again, over the same connection, only when its generation id in ``Holding`` changes.
 - Until a switch has a generation id, its connection keeps the role EQUAL and is not used.
 

@@ -148,7 +148,7 @@ _PORT_FIELDS = {
 
 
 def _match(match: Match) -> bytes:
-    """Return the match (section 7.2.3.1). Its length field does not include the padding to 8 bytes."""
+    """Return the match (section 7.2.3.1). The length field does not include the padding to 8 bytes."""
     in_port, eth_type, eth_dst, ip_src, ip_dst, arp_tpa, ip_proto, src_port, dst_port, arp_spa = match
     fields = b""
     if in_port is not None:

@@ -33,8 +33,7 @@ from controller.tables.messages import Counters, LearningCounters, PortCount, Ru
 from controller.tables.rules import AnyTable, FlowKey
 
 METERS_EVERY = 5
-"""Interval, in polls, between two readings of the meters. Their counts change only while a host floods the
-controller."""
+"""Interval, in polls, between two readings of the meters. Meters count only while a host floods the controller."""
 PATIENCE = 3
 """Number of intervals after which a poll without a reply is abandoned."""
 TIMES = 4

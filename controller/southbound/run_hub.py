@@ -59,7 +59,7 @@ def run_hub(
 ) -> None:
     """Run OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT. Call it once, in the main thread.
 
-    - ``put``: function that the hub calls with every message for the control loop. It must not block.
+    - ``put``: function that the hub calls with every message for the control loop. The function must not block.
     - ``on_ready``: function that is called once, when switches can connect.
     - ``tls``: context of new connections.
     - ``holding``: tells which switches this process may claim, that is, become the OpenFlow master of.

@@ -191,7 +191,6 @@ class EtcdAssignments:
                 self._wanted.set()
 
     def _read(self) -> None:
-        """Read all keys from etcd. Raises ``EtcdError``."""
         began, known, before = time.monotonic(), self._revision, self.newest
         keys, revision = self._etcd.keys(self._prefix)
         self._refuse_restored(known, revision)

@@ -1,7 +1,7 @@
 """Client of etcd, version 3, with TLS and a login if configured.
 
-In: requests. Out: etcd's responses, or ``EtcdError``. Calls try one endpoint after the other. They skip an endpoint
-that knows no leader of etcd, because it is cut off from the other endpoints. The messages are in
+In: requests. Out: etcd's responses, or ``EtcdError``. Calls try one endpoint after the other. Calls skip an endpoint
+that knows no leader of etcd, because such an endpoint is cut off from the others. The messages are in
 ``etcd_v3/etcd.proto``.
 """
 

@@ -212,7 +212,6 @@ class SqliteStore(DirectoryClaim):
 
 
 def _saved_in(directory: Path) -> SavedState:
-    """Return the saved state. Raises ``InvalidInput``."""
     path = directory / FILE
     try:
         if path.exists():
@@ -231,7 +230,6 @@ def _saved_in(directory: Path) -> SavedState:
 
 
 def _file_number(file: Path | int | None) -> FileNumber:
-    """Return the identity of a path or a descriptor. Raises ``OSError``."""
     assert file is not None
     found = os.stat(file)
     return found.st_dev, found.st_ino

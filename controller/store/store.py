@@ -63,7 +63,7 @@ def is_ahead(generation: int, unix_s: float) -> bool:
 
 
 NewestLines = Callable[[int], Sequence[bytes]]
-"""Function that returns the latest lines of a history. Its argument is the largest total size of the lines in bytes."""
+"""Function that returns the latest lines of a history. The argument is the largest total size of the lines in bytes."""
 
 
 class EventLines(Protocol):

@@ -296,8 +296,8 @@ class SwitchDerivation:
     """Derivation of the rules of one switch, which repeats only what may have changed.
 
     If a pin has changed, the rules of all pins of its owner are derived again. If the next hops to a leaf have changed,
-    the path groups to the leaf are derived again. The same applies to the rules of those pins to the leaf whose path
-    begins at another switch. An unchanged rule remains the same object."""
+    the path groups to the leaf are derived again. So are the rules of those pins to the leaf whose path begins at
+    another switch. An unchanged rule remains the same object."""
 
     def __init__(self) -> None:
         self._base: _Base | None = None
@@ -497,9 +497,9 @@ def _path_group(dpid: Dpid, leaf: Dpid, port: PortNo, way: WayTo) -> GroupRule:
 class KeepUnknown:
     """Desired rules, plus installed rules that lead to hosts that this controller does not know yet.
 
-    After a restart, the switch of such a host may connect later than others. The rules to the host are kept until then,
-    with their groups. A rule to a ``closed`` port is not kept, because the port may soon lead anywhere. Only installed
-    rules that have changed are examined."""
+    After a restart, the switch of such a host may connect later than other switches. The rules to the host are kept
+    until then, with their groups. A rule to a ``closed`` port is not kept, because the port may soon lead anywhere.
+    Only installed rules that have changed are examined."""
 
     def __init__(self, gateways: Iterable[Gateway] = ()) -> None:
         self._ip_of = {gateway.mac: gateway.ip for gateway in gateways}

@@ -381,8 +381,8 @@ def _have_all_paths_of(paths: list[Path | None], route: Route) -> bool:
 def _is_confirmed(key: FlowKey, wanted: RuleSet | None, installed: RuleSet | None) -> bool:
     """Return whether the switch holds the wanted pin with this key, and the pin leads over a path.
 
-    ``wanted``, ``installed``: rules of the switch of the flow's source. The cookie is ignored, because the cookie may
-    still name the former job of the flow."""
+    ``wanted``, ``installed``: rules of the switch of the flow's source. The cookie is ignored, because it may still
+    name the former job of the flow."""
     if wanted is None or installed is None:
         return False
     rule, held = wanted.flows.get(key), installed.flows.get(key)
