@@ -34,7 +34,7 @@ from tests.support.lab.counters import ofctl
 from tests.support.lab.fabric import Fabric
 from tests.support.lab.waits import wait_for
 
-INTERFACES, MBPS = 3, 3.0
+INTERFACES, MBPS = 3, 1.0
 BEGIN_S = 60.0
 PROBE_S = 0.05
 
@@ -71,11 +71,11 @@ def job(job_id: str, servers: Sequence[int]) -> dict[str, Any]:
 
     common = {"job_id": job_id, "endpoints": [f"10.0.{n}.1" for n in servers]}
     if job_id == "first":
-        collectives = [sends("all_reduce", 240_000, 0)]
+        collectives = [sends("all_reduce", 80_000, 0)]
         return {**common, "groups": group, "collectives": collectives, "compute": [{"seconds": 0.3}]}
-    hybrid = [sends("all_to_all", 24_000, 0), sends("all_reduce", 60_000, 1)]
+    hybrid = [sends("all_to_all", 8_000, 0), sends("all_reduce", 20_000, 1)]
     parallelizations = [
-        {"name": "data", "groups": group, "collectives": [sends("all_reduce", 360_000, 0)]},
+        {"name": "data", "groups": group, "collectives": [sends("all_reduce", 120_000, 0)]},
         {"name": "hybrid", "groups": group, "collectives": hybrid, "compute": [{"seconds": 0.04}]},
     ]
     return {**common, "parallelizations": parallelizations}

@@ -24,7 +24,7 @@ from tests.support.lab.pings import send
 from tests.support.lab.ring import ELEMENTS, Ring
 from tests.support.lab.waits import wait_for
 
-FABRIC_MBPS, HOST_MBPS = 5.0, 10.0
+FABRIC_MBPS, HOST_MBPS = 2.0, 4.0
 RATES: Settings = {"fabric": {"link_bps": FABRIC_MBPS * 1e6, "host_link_bps": HOST_MBPS * 1e6}}
 THIRD_BYTES = 300_000
 """Bytes of an unannounced flow."""

@@ -11,20 +11,20 @@ from benchmarks.live.outages import Site, measured, pause, site_of
 from benchmarks.live.outages_report import took_in
 from mininet_topos.demo.parts import Training, TrainingJob
 from mininet_topos.lab.record import LabError
-from mininet_topos.lab.running_fabric import LINK_MBPS
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import read_rank_log
 from offline.scenarios.topologies import Host
 from tests.support.lab.waits import wait_for
 
-ELEMENTS = 20_000
+MBPS = 1.0
+ELEMENTS = 4_000
 AWAY_S = 5.0
 LEASE_S = 60.0
 SHORT_LEASE_S = 1.5
 
 
 def test_a_paused_controller_and_a_rank_that_waits_change_nothing(lab_prefix: str, tmp_path: Path) -> None:
-    size = LeafSpine(2, 2, 2, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
+    size = LeafSpine(2, 2, 2, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)
     one, other = (tuple(host for host in size.fabric.hosts if host.name.endswith(end)) for end in ("_1", "_2"))
     jobs = [TrainingJob("ring", one)]
     with site_of(size, tmp_path, ELEMENTS, lambda _: jobs, LEASE_S) as site:

@@ -11,7 +11,7 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.trainer.log import read_rank_log
 from tests.support.lab.waits import wait_for
 
-ELEMENTS = 20_000
+ELEMENTS = 8_000
 MEASURED = 3
 
 
