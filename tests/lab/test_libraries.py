@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mininet_topos.joining.forked_ranks import ForkedRanks
 from mininet_topos.joining.jobs import LibraryJob, RunningJobs
 from mininet_topos.joining.launch import missing
 from mininet_topos.lab.lab import Lab
@@ -78,12 +79,16 @@ def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield running
 
 
-def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(fabric: Fabric, tmp_path: Path) -> None:
+def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(
+    fabric: Fabric, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """The job announces only its hosts. Rank r sends to r - 1, as the switches and the hosts' sockets report."""
     needs(missing().get("gloo"))
     lab, _, client = fabric
     job = LibraryJob("job", "gloo", "all_reduce", lab.hosts, ELEMENTS)
-    jobs = RunningJobs(lab, [job], tmp_path / "ranks")
+    forks = ForkedRanks(tmp_path / "forks")
+    request.addfinalizer(forks.stop)
+    jobs = RunningJobs(lab, [job], tmp_path / "ranks", forks=forks)
     jobs.start()
     jobs.begin()
     client.register_job(JobSpec.parse({"job_id": "job", "endpoints": job.peers}))

@@ -242,6 +242,7 @@ def test_names_are_drawn_as_text_and_switches_of_one_name_told_apart(looking: Lo
         assert chromium.complaints() == []
 
 
+@pytest.mark.long
 def test_a_controller_that_sends_without_end_leaves_memory_and_the_pages_of_others(looking: Looking) -> None:
     chromium = looking.chromium
     with endless_controller() as address, web_page(address) as page:
