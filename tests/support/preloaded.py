@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from multiprocessing import util
@@ -30,6 +30,7 @@ import pytest
 from controller.child import THE_CONTROLLERS
 from mininet_topos import controller_process
 
+CHILDREN = "children"
 NEXT_VERSION = "tests.support.wire.next_version"
 MODULES = (
     "signalbox.__main__",
@@ -130,6 +131,9 @@ def main(program: str, requests: socket.socket) -> None:
         importlib.import_module(name)
     gc.freeze()
     gc.enable()
+    if program == CHILDREN:
+        make_children(requests)
+        return
     own = os.getpid()
     assert len(os.listdir("/proc/self/task")) == 1, "a fork of several threads may wait for their locks for ever"
     while True:
@@ -168,6 +172,13 @@ def run(parent: int, environ: dict[str, str], folder: str, argv: list[str], log:
         return
     theirs.close()
     importlib.import_module("eventlet.hubs").use_hub()
+    vars(util)["spawnv_passfds"] = forking(requests)
+    sys.argv[1:] = argv
+    importlib.import_module("signalbox.__main__").main()
+
+
+def forking(requests: socket.socket) -> Callable[[bytes, list[str], list[int]], int]:
+    """Return a function that starts a child process, by a request to ``make_children``."""
     usual, asking = util.spawnv_passfds, threading.Lock()
 
     def spawn(path: bytes, words: list[str], files: list[int]) -> int:
@@ -177,9 +188,21 @@ def run(parent: int, environ: dict[str, str], folder: str, argv: list[str], log:
             socket.send_fds(requests, [json.dumps([words[1:], files]).encode()], files)
             return int(requests.recv(100))
 
-    vars(util)["spawnv_passfds"] = spawn
-    sys.argv[1:] = argv
-    importlib.import_module("signalbox.__main__").main()
+    return spawn
+
+
+@pytest.fixture(scope="module")
+def forked_children() -> Iterator[None]:
+    """Let the children of this process be forks of a process that has imported everything."""
+    requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, CHILDREN, str(theirs.fileno())], pass_fds=[theirs.fileno()]
+        )
+    with requests, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(util, "spawnv_passfds", forking(requests))
+        yield
+    process.wait()
 
 
 def make_children(requests: socket.socket) -> None:
@@ -205,7 +228,10 @@ def make_children(requests: socket.socket) -> None:
                 os.close(file)
             code = words.index("-c") + 1
             sys.argv = ["-c", *words[code + 1 :]]
-            exec(words[code], {"__name__": "__main__"})
+            try:
+                exec(words[code], {"__name__": "__main__"})
+            except SystemExit as end:
+                os._exit(int(end.code or 0))  # as forks of multiprocessing end; all imported modules would take long
             return
         for file in files:
             os.close(file)

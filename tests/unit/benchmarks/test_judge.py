@@ -258,16 +258,16 @@ def test_the_exact_side_does_not_import_the_controller() -> None:
 
 def test_a_run_goes_on_where_the_one_before_it_ended(benchmark: Command, tmp_path: Path) -> None:
     file = tmp_path / "out" / "judge.jsonl"
-    assert "1 judged, 0 left" in benchmark("judge", "--first", 6, "--instances", 1, "--out", file).out
+    assert "1 judged, 0 left" in benchmark("judge", "--first", 0, "--instances", 1, "--out", file).out
     with file.open("a") as after:
         after.write('{"name": "torn off')
-    run = benchmark("judge", "--first", 6, "--instances", 2, "--out", file)
+    run = benchmark("judge", "--first", 0, "--instances", 2, "--out", file)
     found = json.loads((tmp_path / "out" / "judge.summary.json").read_text())
     assert (run.status, found["judged"], found["left"], found["refuted"]) == (0, 2, 0, [])
     assert "2 judged, 0 left" in run.out
     assert [json.loads(line)["name"] for line in file.read_text().splitlines()] == [
-        "by iteration, leaf-spine 6",
-        "by iteration, three tiers 7",
+        "by iteration, leaf-spine 0",
+        "by iteration, three tiers 1",
     ]
 
 

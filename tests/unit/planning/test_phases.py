@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import combinations, product
 from statistics import mean
 
@@ -16,7 +17,7 @@ from controller.planning.analysis.messages import FabricNames
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.certificate import certificate, with_own_bound
 from controller.planning.efficiency import all_slowdowns, ecmp_slowdown, hashed_job_slowdowns, is_less, sorted_slowdowns
-from controller.planning.plan import decide
+from controller.planning.plan import Plan, decide
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, Problem, Routes, whole
 from controller.planning.split_flows.dividing import exactly_one
@@ -174,6 +175,11 @@ def a_problem(seed: int) -> Problem:
     return problem_of(leaf_spine(2, random_of.choice((2, 3)), capacity=1.0), flows[:5], nic_bps=1.0)
 
 
+@cache
+def plan_of(seed: int) -> Plan:
+    return planned(a_problem(seed))
+
+
 def iterations_by_hand(problem: Problem, routes: Routes) -> list[float]:
     """Return the sorted iteration slowdowns, computed link by link."""
     rates: dict[tuple[str, int], dict[object, float]] = {}
@@ -202,8 +208,8 @@ def iterations_by_hand(problem: Problem, routes: Routes) -> list[float]:
 @pytest.mark.parametrize("seed", [12, 40, 41])
 def test_flows_that_may_be_split_are_no_slower_than_whole_ones(seed: int) -> None:
     problem = a_problem(seed)
-    split = problem.with_flows([replace(of, max_subflows=2) for of in problem.flows])
-    assert not is_less(*(sorted_slowdowns(planned(of).job_slowdown) for of in (problem, split)))
+    split = planned(problem.with_flows([replace(of, max_subflows=2) for of in problem.flows]))
+    assert not is_less(*(sorted_slowdowns(plan.job_slowdown) for plan in (plan_of(seed), split)))
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -215,7 +221,7 @@ def test_iterations_of_small_problems_are_the_shortest_of_all_routings(seed: int
     for paths in product(*map(problem.candidates, problem.flows)):
         routes = {of.id: whole(path) for of, path in zip(problem.flows, paths, strict=True)}
         best = min(best, [round(slowdown, 9) for slowdown in iterations_by_hand(problem, routes)])
-    plan = planned(problem)
+    plan = plan_of(seed)
     assert iterations_by_hand(problem, plan.routes) == pytest.approx(plan.sorted_slowdowns)
     assert plan.sorted_slowdowns[0] == pytest.approx(best[0])
     bounds = slowdown_bounds(problem)
@@ -249,7 +255,7 @@ def test_slowdowns_under_hashing_are_means_over_all_routings(seed: int) -> None:
 def test_steps_lower_the_slowdowns_whenever_few_moves_do(seed: int) -> None:
     problem, random_of, cap = a_problem(seed), random.Random(seed), 2
     start = {of.id: whole(random_of.choice(problem.candidates(of))) for of in problem.flows}
-    goal = planned(problem).routes
+    goal = plan_of(seed).routes
     changing = [flow_id for flow_id, route in goal.items() if start[flow_id] != route]
 
     def vector(moved: Iterable[FlowId]) -> list[float]:

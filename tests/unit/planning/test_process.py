@@ -1,4 +1,4 @@
-"""The planning process: the tests run real processes, which take a second to start."""
+"""The planning process: the tests run real processes, as forks of one that has imported everything."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ from mininet_topos.lab.record import wait_for
 from tests.support.planning.ending_planners import Fatal, Halting, ShortLived, Silent, TellsSlowdowns, broken
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 from tests.support.planning.plans import snapshot_of
+from tests.support.preloaded import forked_children
 from tests.support.waiting import until
 
+__all__ = ("forked_children",)
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 DEADLINE_S = 60
 LIMITS = PlanLimits()
 ALL_FLOWS = f"of {len(demo_flows())} flows"
