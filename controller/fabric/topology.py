@@ -417,7 +417,7 @@ class CandidatePaths:
         return self._near(src, dst) or self._towards(dst).distance.get(src)
 
     def _near(self, src: Dpid, dst: Dpid) -> int | None:
-        """Return the distance of two different switches if it is at most 3, else None."""
+        """Return the distance of two different switches without a search if it is at most 3, else None."""
         on, before = self._next.get(src, frozenset()), self._previous.get(dst, frozenset())
         if dst in on:
             return 1

@@ -60,7 +60,7 @@ MAX_REFUSED = 4096
 
 The limit bounds the memory that a hostile switch can occupy."""
 GOLDEN = 0x9E37_79B9_7F4A_7C15
-"""2^64 divided by the golden ratio."""
+"""2^64 divided by the golden ratio, the multiplier in ``phase``."""
 
 
 class Probe(NamedTuple):
@@ -489,8 +489,8 @@ def _next_slot(at: PortRef, now: float, interval_s: float) -> float:
 
 
 def phase(dpid: Dpid) -> float:
-    """Return a number in [0, 1] for a dpid. The numbers of consecutive dpids are spread evenly.
+    """Return a number in [0, 1] for a dpid, by which work for many switches is spread evenly over time.
 
-    This is Fibonacci hashing (Knuth, The Art of Computer Programming, section 6.4), in integers, because a dpid may
-    have more bits than a float."""
+    The method is Fibonacci hashing (Knuth, The Art of Computer Programming, section 6.4). It uses integers, because a
+    dpid may have more bits than a float."""
     return (dpid * GOLDEN % (1 << 64)) / (1 << 64)

@@ -60,7 +60,7 @@ EXISTS = ("OFPGMFC_GROUP_EXISTS", "OFPMMFC_METER_EXISTS")
 
 
 def _unknown_content(rule: Rule) -> Rule:
-    """Return a group or meter with the same id and unknown content, which equals no wanted rule."""
+    """Return a group or meter that exists on the switch but was not read: same id, equal to no wanted rule."""
     if isinstance(rule, GroupRule):
         return GroupRule(rule.group_id, "other", ())
     return MeterRule(rule.meter_id, 0, 0) if isinstance(rule, MeterRule) else rule
