@@ -234,8 +234,8 @@ def _are_many(missed: Missed) -> bool:
 KEEP_STARTS_S = 60.0
 """Seconds after a restart in which an alarm that is raised again keeps its start time from before the restart.
 
-The seconds begin when all known parts of the fabric are back, or when the controller stops waiting for them. The time
-allows for alarms that are raised late, such as that for counters not read for a while."""
+The seconds begin when all known parts of the fabric are back, or when the controller stops waiting for them. In this
+time, alarms that need a while, such as the alarm for stale counters, are raised again."""
 
 
 class AlarmTimes:

@@ -377,7 +377,7 @@ def named_parts(job: Job) -> Iterable[PartKey]:
 
 
 def count_without_path(job: Job, hosts: Mapping[str, Host], islands: Islands) -> int | None:
-    """Return the number of virtual links of a job between known hosts that have no path; None if it is zero."""
+    """Return how many virtual links of a job between known hosts have no path; None instead of zero."""
     pairs = job.pairs if islands else ()
     unconnected = (src in hosts and dst in hosts and not connected(islands, src, dst) for src, dst in pairs)
     return sum(unconnected) or None

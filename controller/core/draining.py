@@ -69,12 +69,12 @@ class _Progress:
 
 
 class _Surroundings(NamedTuple):
-    """Forwarding state of the switches at the other ends of the cables of drained parts."""
+    """Forwarding state of the neighbours of drained parts."""
 
     sending: frozenset[PortRef] = frozenset()
     """Ports that may send to a drained part, under the installed rules or the rules to be installed."""
     fed: frozenset[Dpid] = frozenset()
-    """Switches that packets may enter: those with hosts, and those to which ports in ``sending`` lead."""
+    """Switches that packets may enter: switches with hosts, and switches to which ports in ``sending`` lead."""
     refused: Mapping[Dpid, int] = Counter()
 
 

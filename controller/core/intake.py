@@ -332,9 +332,9 @@ class Intake:
     ) -> Effects:
         """Reply when the change is on disk.
 
-        A request that changes nothing also waits, because the state that it confirms may not be on disk yet.
-        ``before``: the jobs before the request. ``end``: end of a registration, to be marked as final. ``begun``:
-        job of a new registration, whose lease is to be started."""
+        A request that changes nothing also waits: the state that its reply confirms may not be on disk yet. ``before``:
+        the jobs before the request. ``end``: end of a registration, to be marked as final. ``begun``: job of a new
+        registration, whose lease is to be started."""
         s = self._state
 
         def then(now: float) -> None:

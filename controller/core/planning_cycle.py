@@ -197,7 +197,8 @@ class PlanningCycle:
         self.plan: Plan | None = None
         """The newest plan, adopted or not."""
         self.goal: GoalPlanLeft | None = None
-        """Goal plan: it needs more moves than one cycle may make, and the adopted plans approach it step by step."""
+        """Goal plan, which needs more moves than one cycle may make; the adopted plans approach the goal plan step by
+        step."""
         self.demand_source: Mapping[JobId, DemandSource] = {}
         """Source of the bytes for which the newest plan was made, by job."""
         self._solving_source: Mapping[JobId, DemandSource] = {}
@@ -247,7 +248,7 @@ class PlanningCycle:
     def answer_next(self, waiter: Future[Any]) -> None:
         """Keep a request for a plan, whose reply is the outcome of the next cycle to begin.
 
-        The running cycle is not interrupted. Frequent requests would else prevent any plan."""
+        The running cycle is not interrupted. Otherwise frequent requests would prevent any plan."""
         self._waiters_for_next.append(waiter)
 
     def wait_for_plan(self, job_id: JobId) -> None:

@@ -1,8 +1,8 @@
 """Drained parts: switches and cables that operators have taken out of use although they work.
 
-In: names as operators write them, and the fabric. Out: the links that plans must not use, and the links that rules must
-not use because no flow uses them any more. A drained part is identified by dpids and ports, so it stays drained when
-its switch reconnects or changes its name.
+In: names as operators write them, and the fabric. Out: the links that plans must not use; of these, the links without
+flows, which rules must not use either. A drained part is identified by dpids and ports, so it stays drained when its
+switch reconnects or changes its name.
 
 ``PartNames`` finds parts by name. A switch is named by its name or dpid. A cable is named by the port at either end
 (``leaf1:3``, ``0x1:leaf1-eth3``), or by its printed name (``leaf1:3>spine2``). Two switch names mean all cables between
@@ -270,7 +270,7 @@ class Drains:
 def links_named(
     names: Iterable[str], fabric: Fabric, down: Collection[Part], no_parts: WhyNot = NO_REASONS
 ) -> frozenset[LinkId]:
-    """Return the existing links of the parts with these names, which may have all forms that ``Drains.drain`` accepts.
+    """Return the existing links of the parts with these names. A name has one of the forms of ``Drains.drain``.
 
     Raises ``InvalidInput``."""
     found = _parts_named(names, fabric, down, 0.0, no_parts)

@@ -117,7 +117,7 @@ class HostClaims:
             self.refuse(inquiry.at, now)
 
     def advance(self, now: float) -> tuple[list[SendArpRequest], dict[str, Inquiry]]:
-        """Return the requests that are due, each to one port, and the claims to addresses that have moved, by address.
+        """Return due requests, each to one port, and claims to addresses that have moved, by address.
 
         An address has moved when the known port has not answered any of ``QUESTIONS`` requests."""
         questions, moved = [], {}

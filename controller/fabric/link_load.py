@@ -5,8 +5,8 @@ the link. Uncertain measurements make the background too low rather than too hig
 as background (docs/explanation/discovery.md#background).
 
 Announced flows that no rule counts yet, such as those of a new job, may have sent part of the excess. So ``background``
-subtracts an upper bound of their bytes: at most the bytes that their sources sent, and that their destinations
-received. ``RecentBackground`` makes sure that a link that was busy until lately does not count as free.
+subtracts an upper bound of the bytes of these flows, which follows from the bytes that their sources sent and their
+destinations received. ``RecentBackground`` makes sure that a link that was busy until lately does not count as free.
 
 Thousands of links are evaluated together, in arrays.
 """

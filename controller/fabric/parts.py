@@ -370,7 +370,7 @@ class KnownParts:
         self._publish(now)
 
     def _restore(self, saved: Mapping[PartKey, Part]) -> None:
-        """Restore saved parts; restore a part that was never seen only if it is still declared and has not appeared."""
+        """Restore saved parts, except never seen parts that are not declared any more or have appeared."""
         for part in self.declared.all():
             self._set(part.key, part)
         for key, part in saved.items():

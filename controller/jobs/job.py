@@ -54,10 +54,10 @@ FIRST_ITERATIONS = 2
 connect."""
 
 NOTICED_S = 10.0
-"""Seconds after which counters must have shown that a job sends another traffic pattern."""
+"""Seconds within which counters show that a job sends another traffic pattern."""
 
 NOTICED_ITERATIONS = 4
-"""Number of iterations after which counters must have shown another traffic pattern.
+"""Number of iterations within which counters show another traffic pattern.
 
 The limit is the longer time: that of these iterations, or ``NOTICED_S``."""
 
@@ -258,7 +258,7 @@ def _same(was: Job, job: Job) -> bool:
 
 
 class Announcements:
-    """Pairs of all jobs: pairs that they announced, and pairs on which counters show that they send.
+    """Pairs of all jobs: announced pairs, and pairs on which counters show traffic of a job.
 
     Jobs that report their connections (``dividing.owner`` is set) may share pairs. The jobs of a pair are in the order
     of ``registered_at``, so that a restart does not change the order."""

@@ -38,7 +38,7 @@ class Report:
 
     session: int
     at: float
-    """Time at which the packet was made, in seconds of the monotonic clock that its messages use."""
+    """Time at which the packet was made, in seconds of the monotonic clock that the messages in the packet use."""
 
 
 FROM_SOUTHBOUND = Reader(Report, FromSwitches)

@@ -44,7 +44,7 @@ FRESH_TIMEOUTS = 3
 """Largest age of an accepted probe, as a multiple of ``link_timeout_s``. No busy hub or switch delays a probe for so
 long."""
 USUAL_PORTS = 256
-"""Number of ports of a switch above which its share of the probe rate does not grow.
+"""Number of ports of a switch above which the switch's share of the probe rate does not grow.
 
 The ports of a switch with more ports are probed less often, so that probes of other switches are not delayed."""
 QUIET_SHARE = 4
@@ -442,8 +442,8 @@ class Discovery:
     def heard_elsewhere(self, report: ProbesHeard) -> list[LinkLost | LinkSeen]:
         """Return the changes of links that follow from a report about probes of this southbound's switches.
 
-        Another southbound received the probes. Or this southbound received them, and took them for another
-        southbound's."""
+        Another southbound has received the probes, or this southbound has received them as probes of another
+        southbound."""
         changes: list[LinkLost | LinkSeen] = []
         for dpid in {*report.alive, *(probe.dst.dpid for probe in report.probes)} - self._alive.keys():
             self._record_message(dpid, self._alive_elsewhere)

@@ -3,10 +3,10 @@
 ``RuleReader`` reads the controller's flows, all groups and meters, and the keys of foreign flows. In: requests to read,
 parts of replies. Out: requests through ``send``, ``SwitchRules`` messages.
 
-``GivenRules`` knows the entries that a switch may hold: those that were read, and those that were sent to it since
-then. In: read rules, changes as they are sent and confirmed, sizes of replies. Out: the counters of these entries, and
-whether a part of a reply is too large for them. So entries, groups and meters that a switch invents cost the control
-loop next to nothing. ``now`` is in monotonic seconds.
+``GivenRules`` knows the entries that a switch may hold: entries that were read, and entries that were sent after the
+reading. In: read rules, changes as they are sent and confirmed, sizes of replies. Out: the counters of these entries,
+and whether a part of a reply is too large for them. So entries, groups and meters that a switch invents cost the
+control loop next to nothing. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class RuleReader(Requests):
         return failed
 
     def _refused(self, dpid: Dpid, kind: int) -> None:
-        """Record the failure, unless the request was for meters: a switch that refuses it has no meters."""
+        """Record the failure, unless the request was for meters: a switch that refuses this request has no meters."""
         if kind != ofp.OFPMP_METER_CONFIG:
             self._asked[dpid].until = -math.inf
 

@@ -1,4 +1,4 @@
-"""Switches of which this process is the holder: it may claim to be their master, each with a generation id.
+"""Switches of which this process is the holder, and whose master role it may claim, each with a generation id.
 
 A switch accepts a claim of the master role only with a generation id that is not less than its own (OpenFlow 1.3.5
 section 6.3.5). Each later holder of a switch therefore has a larger id.

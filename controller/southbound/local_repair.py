@@ -50,7 +50,7 @@ class Switches(Protocol):
 class LocalRepair(Requests):
     """Local repair of one southbound.
 
-    ``links``: function that returns the links that begin at switches that this member controls."""
+    ``links``: function that returns the links out of the switches of this member."""
 
     def __init__(self, switches: Switches, links: Callable[[], Iterable[tuple[PortRef, PortRef]]]) -> None:
         super().__init__(self._send_to)

@@ -62,7 +62,7 @@ def run_hub(
     - ``put``: function that the hub calls with every message for the control loop. The function must not block.
     - ``on_ready``: function that is called once, when switches can connect.
     - ``tls``: context of new connections.
-    - ``holding``: tells which switches this process may claim, that is, become the OpenFlow master of.
+    - ``holding``: switches whose master (in the sense of OpenFlow) this process may become.
     - ``known``: switches of the fabric, for which connections are reserved (``limits.Limits``).
 
     Raises ``ListenError``, or the exception of a handler."""

@@ -125,7 +125,7 @@ class _Plan:
             self._move(dpid, member)
 
     def _improvements(self) -> Iterator[tuple[Dpid, Holder]]:
-        """Yield one improvement after the other; the caller must make the move before it requests the next one."""
+        """Yield the improvements one by one; the caller must make each move before it requests the next improvement."""
         for dpid, holder in list(self.holders.items()):
             if holder not in self._choices[dpid]:  # it drains
                 yield dpid, self._best(dpid)

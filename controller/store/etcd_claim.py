@@ -2,7 +2,7 @@
 
 The claim is a key with a lease, which ends when its controller does not renew it. Every write requires that the key
 still has this process's value. Before a controller renews the lease, it computes until when the claim will certainly be
-valid. After this time it makes no change, even if it cannot reach etcd.
+valid. After this time the controller makes no change, even if it cannot reach etcd.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class EtcdClaim:
         return ""
 
     def _refuse_endless(self) -> None:
-        """Raise ``InvalidInput`` if the claim in etcd has no lease, because it would never end.
+        """Raise ``InvalidInput`` if the claim in etcd has no lease, because such a claim never ends.
 
         Every controller claims with a lease. A key without one was therefore written by hand or by another program."""
         found = self._etcd.get(self._key("claim"), self._quick_s)

@@ -244,8 +244,8 @@ class _Connections:
         self._channels = [_channel(endpoint, access, most_bytes) for endpoint in access.endpoints]
         self._lock = threading.Lock()
         self._first = 0
-        """Index of the endpoint at which the next call begins: the last one that answered, or its successor after a
-        failure."""
+        """Index of the endpoint at which the next call begins: the endpoint that answered last, or after a failure the
+        next one."""
         self._token = ""
 
     def close(self) -> None:

@@ -162,7 +162,7 @@ class EtcdMembership:
         """Carry out the operations. Raises ``Unavailable``.
 
         A slow endpoint of etcd may carry out a request once more at any later time. Each change therefore also writes
-        the key ``change``, and requires that no other change was made since this process read it."""
+        the key ``change``, and requires that no other change has written this key since this process read it."""
         name, value = key(self._root, "change"), secrets.token_bytes(8)
         try:
             with self._changing:

@@ -1,4 +1,4 @@
-"""Sign of life of a member, by which others notice the end of its process before its lease in etcd ends.
+"""Sign of life of a member: other members notice the end of its process before its lease in etcd ends.
 
 The member listens at a port of its own. On each connection it sends a random text, the *word*, and reads nothing. The
 word is also in etcd, so that no other process at the same address is mistaken for the member. Each other member keeps a

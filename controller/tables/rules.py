@@ -168,7 +168,7 @@ class Match(NamedTuple):
     def ends(self) -> Iterator[Prefix]:
         """Prefixes of the source and the destination, as far as the match names them.
 
-        ARP has no source here: table 0 matches the sender's address only to check it, and not to forward by it."""
+        ARP has no source here: table 0 matches the sender's address only as a check, and not for forwarding."""
         return (end for end in (self.ip_src, self.ip_dst, self.arp_tpa) if end is not None)
 
 
