@@ -497,9 +497,9 @@ def planned_background(
 ) -> Mapping[LinkId, float]:
     """Return the background to plan with, in bit/s.
 
-    The value of a link is the larger of its present background and its ``held`` background, with two exceptions. Only
-    the present background counts for a link that ``uncounted`` flows may use. Only the present background also counts
-    for a link in ``carrying`` (used by pinned flows) that is not in ``left`` (a flow has just moved away)."""
+    The value of a link is the larger of its present background and its ``held`` background, with two exceptions: a link
+    that ``uncounted`` flows may use, and a link in ``carrying`` (used by pinned flows) that is not in ``left`` (a flow
+    has just moved away). For these links, only the present background counts."""
     kept = [link for link in held if link in left or link not in carrying]
     if not kept:
         return background_bps

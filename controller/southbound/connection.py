@@ -278,7 +278,7 @@ class Connection:
         self._set_state(MAIN_DISPATCHER)
 
     def port_changed(self, port: Port, removed: bool) -> bool:
-        """Update the known ports. Return False if there are too many ports with the new port."""
+        """Update the known ports. Return False if a new port exceeds a limit on ports."""
         if removed:
             if self.ports.pop(port.number, None):
                 self._limits.port_removed()
