@@ -62,7 +62,7 @@ class End(NamedTuple):
     port: str = ""
 
     def with_unique_name(self, shared_names: frozenset[str]) -> End:
-        """Return the end with the dpid after the name of its switch if several switches have the name."""
+        """Return the end. If several switches share the name of its switch, the dpid follows the name."""
         return self._replace(switch=unique_name(self.switch, self.at.dpid, shared_names)) if self.seen else self
 
     @property

@@ -101,7 +101,7 @@ class EtcdStore(EtcdClaim):
         self._base = found.epoch or epoch_at(time.time())
 
     def _why_never(self) -> str:
-        """Return why this version must not claim the state, which a newer version has written; empty if it may."""
+        """Return why this version must not claim the state of a newer version; empty if it may."""
         found = self._etcd.get(self._key("format"), self._quick_s)
         form = int(found.value) if found and found.value.isdigit() else FORMAT  # ``load`` refuses a malformed one
         return why_unreadable(form) if form > FORMAT else ""

@@ -1,4 +1,4 @@
-"""Text form of a state, in which a command moves the state from one store to another.
+"""Text form of a state, with which a command moves the state from one store to another.
 
 docs/reference/file-formats.md#exported-state describes the lines. The secret of lease tokens is in hexadecimal digits.
 ``epoch`` is not less than any epoch of the exported state.

@@ -71,7 +71,7 @@ class EventLines(Protocol):
 
     @property
     def where(self) -> str:
-        """Name of the place of the lines, for messages."""
+        """Name of the place where the lines are stored, for messages."""
 
     def read(self) -> Iterable[bytes]:
         """Return all lines, oldest first, without newlines. Raises ``OSError``."""
@@ -95,7 +95,7 @@ class Store(Protocol):
 
     @property
     def where(self) -> str:
-        """Name of the place of the state, for messages."""
+        """Name of the place where the state is stored, for messages."""
 
     @property
     def events(self) -> EventLines | None:
