@@ -44,8 +44,7 @@ Later = Callable[[float, Callable[[], None]], object]
 def noting() -> dict[str, str]:
     """Return a new mapping for the audit fields of one call.
 
-    From now on, ``note`` adds its fields to this mapping in the current context. This ends at the next call of
-    ``noting``."""
+    Until the next call of ``noting``, ``note`` adds its fields to this mapping in the current context."""
     notes: dict[str, str] = {}
     _NOTES.set(notes)
     return notes

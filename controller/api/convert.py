@@ -122,8 +122,9 @@ def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> JobSpec:
 def required_revisions(request: pb.UpdateJobRequest, current: int) -> frozenset[int]:
     """Return the revisions that the job's spec must have when the update is applied; empty if any revision will do.
 
-    The result has the revision that the request names, if it names one. It also has ``current``, the revision of the
-    present spec, if the update keeps fields of this spec. If these two revisions differ, the update fails."""
+    The result has the revision that the request names, if any. It also has ``current``, the revision of the present
+    spec, if the update keeps fields of the present spec. A result with two different revisions makes the update
+    fail."""
     named = {request.revision} if request.revision else set()
     return frozenset(named | {current} if _keeps_fields(request) else named)
 

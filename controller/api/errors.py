@@ -120,7 +120,7 @@ def status_of(error: BaseException) -> status_pb2.Status:
 def code_of(error: BaseException) -> grpc.StatusCode:
     """Return the status code of a call that ends with this error.
 
-    The code of a cancelled call, whose client waits no longer, is ``CANCELLED``."""
+    The code is ``CANCELLED`` for a cancelled call, whose client waits no longer."""
     if isinstance(error, asyncio.CancelledError):
         return grpc.StatusCode.CANCELLED
     return _kind(error).code

@@ -1,7 +1,4 @@
-"""Calls of the API for operators of the fabric.
-
-They are watches, failure analysis, drains, removal of absent parts, silences of alarms, and events.
-"""
+"""Calls for operators: watches, failure analysis, drains, removal of absent parts, silences of alarms, and events."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Certificates:
         in_use = self.newest
 
         def changed() -> grpc.ServerCertificateConfiguration | None:
-            """Return the new contents; None if they have not changed since the last call.
+            """Return the contents if they have changed since the last call of this method, else None.
 
             gRPC's threads call this before each handshake."""
             nonlocal in_use

@@ -5,7 +5,7 @@ leader's ``members.api``, with header fields that name the caller (``peers``). A
 leader listens at ``members.api``, so a call is forwarded at most once.
 
 The leader, which holds the claim in etcd, refuses calls as soon as its claim may have ended. The standby ends all calls
-to it when another member has the claim, or when etcd could not be read for the duration of a lease.
+to the leader when another member has the claim, or when etcd could not be read for the duration of a lease.
 """
 
 from __future__ import annotations

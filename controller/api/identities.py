@@ -168,9 +168,9 @@ class _Known(NamedTuple):
 class Identities:
     """Contents of one tokens file.
 
-    ``quotas_for_nobody``: tenants with a quota but without a token or certificate. Their name may be misspelled, or
-    their last token was withdrawn. ``without_hosts``: tenants whose jobs may name any host. ``has_certificates``:
-    whether some callers have certificates."""
+    ``quotas_for_nobody``: tenants with a quota for whom no token or certificate exists. The name of such a tenant may
+    be misspelled, or its last token was withdrawn. ``without_hosts``: tenants whose jobs may name any host.
+    ``has_certificates``: whether some callers have certificates."""
 
     def __init__(self, file: _TokensFile) -> None:
         used = {identity.tenant for identity in (*file.token, *file.certificate) if identity.tenant}

@@ -64,7 +64,8 @@ class Southbound(Protocol):
     """Southbound of this member.
 
     ``link``: function that the ``LeaderLink`` sets, and that a thread of the southbound calls with each packet for the
-    leader. The southbound calls it with None, which ends the link, if it could not read a packet of the leader."""
+    leader. If the southbound could not read a packet of the leader, it calls ``link`` with None, which ends the
+    link."""
 
     link: Callable[[bytes | None], None]
 
@@ -181,11 +182,10 @@ def add_links(
 
 
 def _refuse_another(member: str, names: Collection[str], peer: Peer) -> None:
-    """Raise ``Unauthenticated`` if the member's certificate should have the member's name, but does not have it.
+    """Raise ``Unauthenticated`` if the member's name is in ``names`` and not in the member's certificate.
 
-    ``names``: names that members' certificates may have. A certificate must have the member's name if this name is in
-    ``names``. One member can then not use the certificate of another. Members whose names are not in ``names`` may
-    share a certificate."""
+    ``names``: names that members' certificates may have. A member whose name is in ``names`` cannot use the certificate
+    of another member. Members whose names are not in ``names`` may share a certificate."""
     name = member.partition("/")[0]
     if not peer.socket and name in names and name not in peer.names:
         shown = ascii(", ".join(peer.names))

@@ -21,8 +21,7 @@ _REPLACED = (
 )
 """Text of the error ``NoLeader``.
 
-It begins with "the controller", because clients show such a text to the user. They replace any other text of this error
-by one of their own."""
+Clients show the text to the user only if it begins with "the controller". They replace any other text of this error."""
 
 
 class Leading(Protocol):

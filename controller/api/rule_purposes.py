@@ -84,7 +84,7 @@ class Use(NamedTuple):
     """Whether the rule is for acknowledgements. ``flow`` then leads from the receiver of the job's data to the
     sender."""
     towards: Dpid | None = None
-    """Switch to which a group leads. The value for a flow rule is that of its group."""
+    """Switch to which the group leads; for a flow rule, the switch to which the rule's group leads."""
 
 
 class Announcing(Protocol):

@@ -133,7 +133,7 @@ class Servers(ABC):
     async def _wait_for_stop(self, servers: Iterable[grpc.aio.Server]) -> None:
         """Wait until ``stop`` is called.
 
-        Raises an error if a gRPC server ends before that, because its clients would have no server."""
+        Raises an error if a gRPC server ends before ``stop`` is called, because its clients would have no server."""
         stopping = asyncio.create_task(self._stopping.wait())
         ended = {asyncio.create_task(server.wait_for_termination()) for server in servers}
         done, _ = await asyncio.wait({stopping, *ended}, return_when=asyncio.FIRST_COMPLETED)

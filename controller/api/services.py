@@ -131,7 +131,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return self._board.status
 
     def _job(self, job_id: str, uid: str | None = None) -> JobStatus:
-        """Return the job. ``uid``: uid of the registration; None for the present one.
+        """Return the job. ``uid``: uid of the registration; None for the present registration.
 
         Raises ``NotFound`` for a registration that has ended, with the reason of its end, and for a job of another
         tenant."""
@@ -177,8 +177,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _wait_until_certain(self, job_id: str, uid: str) -> None:
         """Wait until the status contains this registration or its end.
 
-        The status contains neither while another registration, which takes the job over, is being written to disk:
-        if the write fails, the take-over is reverted."""
+        While a second registration takes the job over and is being written to disk, the status contains neither the
+        first registration nor its end: the take-over is reverted if the write fails."""
 
         def found() -> bool:
             job = self._status.jobs.get(JobId(job_id))
@@ -193,8 +193,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _uid_of(self, job_id: str, uid: str) -> str:
         """Return the uid of an existing registration.
 
-        ``uid``: as the caller gave it; empty for the present registration. Raises ``NotFound`` for a registration
-        that has ended, with the reason of its end, and for one that is still unknown after ``UNKNOWN_S``."""
+        ``uid``: as the caller gave it; empty for the present registration. Raises ``NotFound`` for a registration that
+        has ended, with the reason of its end, and for a registration that is still unknown after ``UNKNOWN_S``."""
         if uid:
             with suppress(TimeoutError):
                 async with asyncio.timeout(UNKNOWN_S):

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Bursts:
-    """Queue of events to be set in the API's loop; many of them need only one wake-up of the loop.
+    """Queue of events to be set in the API's loop; many events need only one wake-up of the loop.
 
     A wake-up is a system call, during which the calling thread lets other threads use the interpreter."""
 

@@ -1,8 +1,8 @@
 """Table of the rows of a watch, each encoded once for all watchers. Pure.
 
 In: all present rows. Out: messages for watchers. The table has a version, which grows with each change, and each row
-has the version of its last change. A message has the rows that have changed since the version that the watcher knows.
-So a watcher that reads late gets each row once, in its newest form. Removed rows are remembered for a while.
+has the version of its last change. A message has the rows that have changed since the version of the watcher's latest
+message. So a watcher that reads late gets each row once, in its newest form. Removed rows are remembered for a while.
 
 A serialized message is made by concatenating serialized parts: protobuf merges them and appends their repeated fields
 (https://protobuf.dev/programming-guides/encoding/, "Last One Wins"). All calls must be made in one thread; only
@@ -32,8 +32,7 @@ REMEMBERED = 10_000
 """Number of removed rows that the table remembers, so that watchers that read late still learn of the removals."""
 
 SHARED = 32
-"""Largest number of messages that are kept for other watchers until the next change. Most watchers need the same
-messages."""
+"""Largest number of messages that are kept until the next change, because most watchers need the same messages."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -201,7 +200,7 @@ class WatchTable(Generic[Key, Value]):
     # ---- messages for watchers
 
     def position(self, token: str, only: str | None = None) -> int | None:
-        """Return the version up to which a watcher with this token is up to date; None if it needs a snapshot.
+        """Return the version of the table that a watcher with this token knows; None if the watcher needs a snapshot.
 
         ``only``: as in ``Reader``. Raises ``InvalidInput`` for a malformed token."""
         known = self._tokens.position(f"only {only}" if only is not None else "all", token)

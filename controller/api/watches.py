@@ -68,7 +68,7 @@ It returns None while the end is not certain."""
 
 
 class Publications:
-    """Wake-ups of watchers after publications: the first at once, the next ones at intervals of at least ``spacing_s``.
+    """Wake-ups of watchers after publications: the first is immediate, later ones are at least ``spacing_s`` apart.
 
     All watchers share one listener of the board, which exists only while there are watchers."""
 
@@ -133,7 +133,7 @@ class LargeMessages:
         self._turns = asyncio.Semaphore(LARGE_TOGETHER)
 
     async def write(self, write: Write, message: bytes) -> None:
-        """Write the message; a large one first waits until fewer than ``LARGE_TOGETHER`` others are being written."""
+        """Write the message; a large one waits until fewer than ``LARGE_TOGETHER`` large messages are being written."""
         if len(message) <= LARGE_BYTES:
             await write(message)
             return
@@ -173,7 +173,7 @@ class Feed(Generic[Key, Value]):
     async def _up_to_date(self) -> None:
         """Wait until the table includes all that was published before this call.
 
-        Concurrent callers share one update of the table, which continues if one of them is cancelled."""
+        Concurrent callers share one update of the table, which continues if one caller is cancelled."""
         if self._following:  # this update may have begun before the publication
             await asyncio.wait({self._following})
         if not self._following:
@@ -248,7 +248,7 @@ class Routes:
     def _known(self, job: JobStatus, status: Status) -> bool:
         """Return whether the routes of the job are certain.
 
-        Switches may have pins of a job from before a restart. The routes of such a job are unknown until the rules
+        After a restart, switches may still have pins of a job. The routes of such a job are unknown until the rules
         were read."""
         return job.routes_known or not status.adopting or job.registration.registered_at > self._since
 

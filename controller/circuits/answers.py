@@ -1,6 +1,7 @@
 """Answers about wirings: the best parallelization and circuits of a job, and replacements for lost circuits.
 
-``signalbox design wiring`` uses the same model (docs/wiring.md). An error has the reason why there is no answer.
+``signalbox design wiring`` uses the same model (docs/wiring.md). If no answer is found, the raised error has the
+reason.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def mend_wiring(asked: MendWiring) -> MendedWiring:
 def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
     """Return the routes of the plan, with the job's own addresses.
 
-    The plan was made with other addresses (``Way.spec``). Each is replaced by the address in the same place of
-    ``runs``."""
+    The plan was made with invented addresses (``Way.spec``). Each invented address is replaced by the address at the
+    same position in ``runs``."""
     address = dict(zip(best.spec.endpoints, runs.endpoints, strict=True))
 
     def ports(path: Path) -> tuple[Port, ...]:

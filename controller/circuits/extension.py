@@ -1,6 +1,7 @@
 """Circuits of optical switches as an extension of the control loop (``core.messages``).
 
-This module connects the other modules of the package, and raises alarms. The package lists what goes in and out.
+This module connects the other modules of the package, and raises alarms. The docstring of the package has the inputs
+and outputs.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class CircuitExtension(Extension):
     def _connected_anew(self, moved: frozenset[PortRef], now: float) -> Effects:
         """Forget where the probes of these interfaces arrived, and request new probes.
 
-        Both the topology and the discovery must forget, because discovery reports a known link again only after it
-        has forgotten or lost it."""
+        The topology and the discovery must both forget: discovery reports a known link again only after forgetting or
+        losing the link."""
         if not moved:
             return NO_EFFECTS
         # Probes that arrive elsewhere than configured may have been redirected by a change of another port.
@@ -177,8 +178,8 @@ class CircuitExtension(Extension):
     def begin(self, now: float) -> Mapping[JobId, Routes | None]:
         """Return the jobs whose new circuits have all become links, and the jobs that stop waiting for them.
 
-        The value of a job is the routes that were found with its wiring. It is None for a job that keeps its routes
-        until the next plan, because only some of its circuits were replaced."""
+        The value of a job is the routes that were found with its wiring. The value is None for a job that keeps its
+        routes until the next plan, because only some of its circuits were replaced."""
         if not self.wirings.new or self.optical.change:
             return {}
         return self.wirings.ready(self._s.jobs.jobs, self._s.fabric.links, now)

@@ -2,13 +2,13 @@
 
 ``Cabling`` has the configured connections between interfaces of servers and ports of optical switches, each a pair of
 fibres, one for each direction. Optical switches send no LLDP of their own, so the controller cannot discover these
-connections. It discovers where a circuit leads by LLDP between servers, as for any link.
+connections. The controller discovers where a circuit leads by LLDP between servers, as for any link.
 
-``FibreState`` gets the active circuits, those over which no probes arrive, and the interface at which the probes of
-each interface arrive. It finds circuits with a fibre that may be dark, even after these circuits were replaced. It
+``FibreState`` gets the active circuits, the circuits over which no probes arrive, and the interface at which the probes
+of each interface arrive. It finds circuits with a fibre that may be dark, even after these circuits were replaced. It
 finds interfaces whose probes arrive at an unexpected interface. And it finds pairs of interfaces, at one optical switch
-or one server, whose fibres may be swapped, because all their probes arrive as they would then. Several pairs may
-explain the same probes.
+or one server, whose fibres may be swapped: all probes of such a pair arrive as they would with swapped fibres. Several
+pairs may explain the same probes.
 
 Fibres are examined when circuits and probes have not changed for a while. A finding stays until probes contradict it or
 a port is down. ``now`` is monotonic seconds.
@@ -134,13 +134,13 @@ class FibreState:
     ) -> frozenset[Dpid]:
         """Update the findings, and return the optical switches whose cross-connects should be read again.
 
-        Called ten times a second. These switches are read before findings about their fibres are reported, because
-        another controller or a person may have changed their cross-connects.
+        Called ten times a second. These optical switches are read before findings about their fibres are reported,
+        because another controller or a person may have changed their cross-connects.
 
         ``active``: circuits over which probes should pass. ``missing``: active circuits over which no probes arrive.
         ``heard``: for each interface, the interface at which its probes arrive. ``missing`` and ``heard`` are limited
-        to connected optical switches. ``working``: interfaces that receive light; the state of others is unknown.
-        ``is_changing``: whether a change of circuits is under way."""
+        to connected optical switches. ``working``: interfaces that receive light; the state of other interfaces is
+        unknown. ``is_changing``: whether a change of circuits is under way."""
         if self.silent or missing:
             arriving, swapped = set(heard.values()), frozenset[PortRef]().union(*self.swaps)
             self.silent = frozenset(
@@ -176,7 +176,8 @@ class FibreState:
     def _possible_swaps(self, src: PortRef, dst: PortRef, active: Circuits) -> Iterator[Swap]:
         """Yield the swaps that may make the probes of ``src`` arrive at ``dst``.
 
-        Either the fibres of ``dst`` and of the circuit's end are swapped, or those of ``src`` and another interface."""
+        Either the fibres of ``dst`` and of the end of the circuit of ``src`` are swapped, or the fibres of ``src`` and
+        another interface."""
         if (to := active.get(src)) and self._may_be_swapped(to, dst):
             yield frozenset((to, dst))
         for other in active:

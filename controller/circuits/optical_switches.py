@@ -244,9 +244,9 @@ class OpticalSwitches:
     def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
         """Wanted cross-connects: output port by input port, for each optical switch.
 
-        A switch should have the cross-connects for the circuits of jobs. It keeps a present cross-connect if neither of
-        its two ports is needed for these. If other programs or people have connected several input ports to one output
-        port, only one of these cross-connects is kept."""
+        A switch should have the cross-connects for the circuits of jobs. A switch keeps any other present cross-connect
+        if no circuit of a job needs one of its two ports. If other programs or people have connected several input
+        ports to one output port, only one of these cross-connects is kept."""
         owned = self.cabling.connected(self._owned)
         found = {}
         for dpid in self.cabling.optical:
@@ -267,7 +267,7 @@ class OpticalSwitches:
 
     @property
     def expected(self) -> Circuits:
-        """Circuits over which probes should pass: the active ones, and all others that are still connected.
+        """Circuits over which probes should pass: active circuits, and all other circuits that are still connected.
 
         The result is the same object while nothing changes."""
         if self._expected is None:
@@ -309,7 +309,7 @@ class OpticalSwitches:
     # ---- changes
 
     def begin(self, used: Container[LinkId]) -> None:
-        """Begin a change if one is needed and none is under way. Circuits that it removes become inactive.
+        """Begin a change if one is needed and none is under way. Circuits that the change removes become inactive.
 
         ``used``: links that packets may be using."""
         if self.change or self._looked:
@@ -327,7 +327,7 @@ class OpticalSwitches:
     def send(self, now: float) -> list[InstallStage]:
         """Return the command for the pending change, once no packets are queued on circuits that it removes.
 
-        Call this only when switches hold their wanted rules, so that no rule leads over those circuits."""
+        Call this only when switches hold their wanted rules, so that no rule leads over the removed circuits."""
         change = self.change
         if not change or change.number is not None:
             return []
@@ -360,7 +360,7 @@ class OpticalSwitches:
         """Return the sending interfaces whose circuits have changed since the cross-connects were ``before``.
 
         Switches that are not in ``before`` are left out: their cross-connects have just been read for the first time.
-        All probes so far have used these cross-connects, so there is no change for probes."""
+        All probes so far have used the read cross-connects, so nothing changes for probes."""
         changed = (
             PortRef(dpid, src)
             for dpid, was in before.items()
@@ -436,8 +436,8 @@ def cross_connects(connected: Mapping[PortNo, PortNo]) -> RuleSet:
 def connected_by(rules: RuleSet) -> Mapping[PortNo, PortNo]:
     """Return the cross-connects of these rules.
 
-    Rules of other forms do not count as cross-connects. They differ from all wanted rules, so the controller deletes
-    them."""
+    Rules of other forms do not count as cross-connects. Rules of other forms differ from all wanted rules, so the
+    controller deletes them."""
     found = {}
     for key, rule in rules.flows.items():
         src = key.match.in_port

@@ -106,7 +106,7 @@ def circuits_of(asked: Question, peers: tuple[Peers, ...], cabling: Cabling) -> 
 
 
 def mended_wiring(asked: MendWiring, found: MendedWiring, cabling: Cabling) -> JobWiring:
-    """Return the wiring of the job with its new circuits. It keeps its old times if some traffic has no path."""
+    """Return the wiring of the job with its new circuits, and with its old times if some traffic has no path."""
     wiring = replace(asked.wiring, circuits=circuits_of(asked, found.peers, cabling))
     if math.isinf(found.planned_s):
         return wiring

@@ -43,7 +43,7 @@ RETRY_S = 30.0
 MAKING_S = 5.0
 """Seconds for which jobs wait until their new circuits become links.
 
-They begin when the optical switches have finished the change of circuits."""
+The time begins when the optical switches have finished the change of circuits."""
 BOUNDARY_S = 60.0
 """Largest number of seconds for which a job's new circuits wait for the end of an iteration, if the job reports
 iterations."""
@@ -144,8 +144,8 @@ class Wirings:
         """Record the answer to a question, and return the wiring that the job gets at once.
 
         The result is None if the job has ended, if another registration has replaced it, or if there is no wiring. For
-        an answer to a ``MendWiring``, it is always None: ``others_due`` returns the wiring later. ``found``: the
-        answer, or an error message."""
+        an answer to a ``MendWiring``, the result is always None: ``others_due`` returns the wiring later. ``found``:
+        the answer, or an error message."""
         self.asked = None
         job = jobs.get(asked.job_id)
         self.refused = {job_id: one for job_id, one in self.refused.items() if _is_of(one.asked, jobs.get(job_id))}
@@ -218,7 +218,7 @@ class Wirings:
     ) -> list[tuple[Job, JobWiring]]:
         """Return the jobs that get other circuits now, each with its new wiring.
 
-        Jobs whose present circuits work again keep them. ``between``: job whose iteration has just ended."""
+        A job whose present circuits work again keeps them. ``between``: job whose iteration has just ended."""
         found = []
         for job_id, other in list(self._others.items()):
             job = jobs.get(job_id)
@@ -245,8 +245,8 @@ def unwired(
     """Return the reasons why jobs wait, and the next question.
 
     ``interface_bps``: rates of interfaces that work on both sides of their fibres. ``new``: jobs whose circuits are
-    being made. ``away``: optical switches that are disconnected. ``may_return``: jobs with wirings as they were before
-    changes that are not on disk yet. A failed commit would restore these jobs, so their servers are not free."""
+    being made. ``away``: optical switches that are disconnected. ``may_return``: jobs with their wirings before changes
+    that are not on disk yet. A failed commit would restore these jobs, so the servers of these jobs are not free."""
     if not cabling.optical:
         return Unwired({}, None)
     why: dict[JobId, str] = {}

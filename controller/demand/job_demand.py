@@ -78,7 +78,7 @@ class Difference(NamedTuple):
     off: tuple[tuple[Pair, float], ...] = ()
     """Announced pairs with other amounts, each with its ratio of counted to announced bytes.
 
-    If ``relative``, each ratio is divided by the median ratio."""
+    If ``relative`` is set, each ratio is divided by the median ratio."""
 
     backwards: bool = False
     """Whether every announced pair carries traffic in the reverse direction only."""
@@ -105,7 +105,7 @@ class JobDemand:
     declared: Mapping[Pair, int]
     """Announced bytes of one iteration, by pair."""
     per_iteration: bool = True
-    """Whether ``virtual_links`` has the bytes of one iteration; otherwise it has the bytes of one second."""
+    """Whether ``virtual_links`` has the bytes of one iteration; if False, the bytes of one second."""
     counted: frozenset[Pair] = frozenset()
     """Pairs that are counted in addition to ``virtual_links``."""
     learning: bool = False

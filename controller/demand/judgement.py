@@ -1,8 +1,8 @@
 """Comparison of the counted payload of a job's pairs with its announcement (docs/explanation/measured-demand.md).
 
 An announcement is contradicted if a pair or direction that was not announced carries payload, or if an announced pair
-carries another amount. Amounts are bytes per iteration if the job reports its iterations; otherwise pairs are compared
-with each other. A contradiction counts when several consecutive judgements find it.
+carries another amount. Amounts are bytes per iteration if the job reports its iterations. If it reports none, pairs are
+compared with each other. A contradiction counts when several consecutive judgements find it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOLERANCE = 1.25
 """Factor by which a counted amount may differ from the announced amount without contradicting it."""
 
 AGAIN = 1.6
-"""Factor, instead of ``TOLERANCE``, for pairs whose destination has more than ``AT_ONCE`` senders in a phase.
+"""Factor that replaces ``TOLERANCE`` for pairs whose destination has more than ``AT_ONCE`` senders in a phase.
 
 Such senders lose packets and send them again. Example: in an all-to-all of Open MPI over 8 ranks, 7 senders share one
 port of 5 Mbit/s. A pair carries up to 1.5 times its bytes, and a little more in single iterations."""
@@ -49,8 +49,8 @@ AGREEMENT = 1.2
 CLOSE = 1.8
 """Largest factor between counted and announced bytes with which an announcement is confirmed.
 
-The bounds of the counted bytes must also be within this factor. It is less than 2, so that half or double the announced
-amount is not confirmed."""
+The bounds of the counted bytes must also be within this factor. The factor is less than 2, so that half or double the
+announced amount is not confirmed."""
 
 SHARED = 1.5
 """Factor by which ratios of counted to announced bytes may differ from their median and still count as equal."""
@@ -64,7 +64,8 @@ CONTRADICTIONS = 2
 FIRST_CONTRADICTIONS = 4
 """Number of consecutive judgements that must find unannounced traffic while the first iteration is not over.
 
-Training programs broadcast their parameters at the start. The broadcast takes less time than so many judgements."""
+Training programs broadcast their parameters at the start. This broadcast ends before ``FIRST_CONTRADICTIONS``
+judgements are made."""
 
 APART = 1
 """Number of iterations by which a pair may be behind or ahead of the rank that reports.
@@ -75,8 +76,8 @@ This tolerance applies only if at most half of the pairs need it."""
 ANOTHER = 0.5
 """Smallest rate at which a judgement counts unannounced traffic of a pair, as a fraction of the pair's largest rate.
 
-Both are rates between two polls. At a lower rate, the number of consecutive judgements stays the same: such traffic is
-the beginning or the end of a burst."""
+Both rates are measured between two polls. Traffic at a lower rate is the beginning or the end of a burst, and leaves
+the number of consecutive judgements unchanged."""
 
 UNREPORTED_CONTRADICTIONS = LONGEST + 2
 """Number of consecutive judgements that must find other amounts if no iterations are reported.
@@ -104,9 +105,8 @@ class Judgement:
     confirms: bool
     """Whether the result is clean and every announced pair is known to carry about the announced amount.
 
-    Reports number the iterations. The numbers are assumed to count all iterations, so that the controller knows how
-    many iterations a window includes. Without this assumption, a window of a few iterations would also fit half or
-    double the amount."""
+    The numbers of reported iterations are assumed to count all iterations, so that the number of iterations in a window
+    is known. Without this assumption, half or double the amount would also fit a window of a few iterations."""
     agrees: bool
     """Whether the result is clean and every pair is within the factor ``AGREEMENT`` of its announced amount.
 
@@ -123,9 +123,9 @@ class Judgement:
 
 class _Compared(NamedTuple):
     outside: Flags
-    """Whether the amount is outside its bounds."""
+    """Whether the counted amount of the pair is outside its bounds."""
     surely: Flags
-    """Whether the amount is outside its bounds even if unreported iterations are faster than any reported iteration."""
+    """Whether the amount is outside its bounds even if unreported iterations were faster than all reported ones."""
     ratio: Floats
     """Ratio of counted to announced bytes."""
     right: Flags
@@ -171,7 +171,7 @@ class Judge:
         return [self.pairs[number] for number in np.flatnonzero(wanted).tolist()]
 
     def against_spec(self, window: Window, spans: Spans) -> Judgement:
-        """Return the differences from the spec, and which of them count as contradictions.
+        """Return the differences from the spec, and which differences count as contradictions.
 
         ``window``: rates, which show the pairs with payload. ``spans``: bytes to compare with the announced amounts. If
         most announced pairs are outside their bounds at once, the contradiction is certain."""
@@ -258,8 +258,8 @@ class Judge:
     def _bounds_without_reports(self, spans: Spans, own: Flags) -> Bounds:
         """Return bounds of the number of iterations in each window for a job that reports no iterations.
 
-        The number of the median pair is taken for all pairs. The bounds are lower and higher by one, because the window
-        may begin and end during an iteration. They also allow for errors of the times of reading."""
+        All pairs get the number of the median pair. The bounds are one below and one above this number, because the
+        window may begin and end during an iteration. The bounds also allow for errors of the reading times."""
         seconds = np.where(spans.seconds > 0, spans.seconds, 0.0)
         longest_s = seconds.max(initial=0.0) or 1.0
         share = seconds / longest_s
@@ -289,7 +289,8 @@ class Judge:
         """Return the difference from the spec that the judgement found, pair by pair.
 
         ``before``: the previous difference. While a job pauses, its number of iterations is uncertain, so that the
-        judgement finds few wrong pairs. The result is then ``before``, if it has a factor that still fits all pairs."""
+        judgement finds few wrong pairs. In this case the result is ``before``, if the factor of ``before`` still fits
+        all pairs."""
 
         def of_pairs(flags: Flags, values: Floats) -> tuple[tuple[Pair, float], ...]:
             return tuple(
@@ -330,7 +331,7 @@ class _Runs:
     def add(self, wrong: Flags, needed: int, again: Flags | bool = True) -> Flags:
         """Count a judgement and return the pairs that have been wrong ``needed`` times in a row.
 
-        ``again``: whether this judgement increases the number of a wrong pair; otherwise the number stays the same."""
+        ``again``: whether this judgement increases the count of a wrong pair or leaves the count unchanged."""
         self._counts = np.where(wrong, self._counts + again, 0)
         lasting: Flags = self._counts >= needed
         return lasting
@@ -364,7 +365,7 @@ def _shared_factor(ratios: Floats) -> float | None:
 
 
 def _fit(ratios: Floats, factor: float) -> bool:
-    """Return whether all ratios are near the factor, and none of them agrees with the announcement."""
+    """Return whether all ratios are near the factor, and no ratio agrees with the announcement."""
     near = np.maximum(ratios, factor) < CLOSE * np.minimum(ratios, factor)
     agrees = (ratios > 1 / AGREEMENT) & (ratios < AGREEMENT)
     return bool((near & ~agrees).all())

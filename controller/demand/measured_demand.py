@@ -8,9 +8,9 @@ When one job changes, nothing is computed anew for the other jobs.
 pairs of addresses on which several jobs send.
 
 To *learn* a job is to count all pairs of its addresses, in order to find the pairs on which it sends. A small new job
-is learnt early, before counters have confirmed or contradicted its announcement, with rules that no other job needs. If
-it had two hosts in common with another job, unannounced traffic between these hosts could belong to either job; such a
-job is not learnt early.
+is learnt early, before counters have confirmed or contradicted its announcement, with rules that no other job needs. A
+job that has two hosts in common with another job is not learnt early: unannounced traffic between these hosts could
+belong to either job.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class MeasuredDemand:
     """Measured traffic of all jobs.
 
     ``interval_s``: seconds between polls. ``max_learning_rules``: largest number of pairs that are counted for learning
-    at a time, for all jobs together."""
+    at a time, in total for all jobs."""
 
     def __init__(self, interval_s: float, max_learning_rules: int) -> None:
         self.counters = PairCounters()
@@ -85,7 +85,7 @@ class MeasuredDemand:
         self._soon: frozenset[str] | None = frozenset()
 
     def take_max_learning_rules(self, max_learning_rules: int) -> None:
-        """Set the largest number of pairs that are counted for learning from now on."""
+        """Set ``max_learning_rules`` from now on."""
         self.max_learning_rules = max_learning_rules
 
     def refuse_unlearnable(self, spec: JobSpec) -> None:
@@ -239,9 +239,9 @@ class MeasuredDemand:
     def _totals(self, watched: WatchedJob) -> Totals:
         """Return the bytes and packets that were counted for the job on each of its pairs.
 
-        If the job reports no connections, these are the counts of all rules of its pairs, except rules for connections
-        of other jobs. If it reports its connections, these are the counts of the rules for its own connections. On a
-        pair that no other job holds (``Announcements.holder``), the counts of the pair's other rules are added."""
+        For a job without reported connections, the result sums all rules of its pairs, except rules for connections of
+        other jobs. For a job with reported connections, the result sums the rules for these connections. On a pair that
+        no other job holds (``Announcements.holder``), the counts of the pair's other rules are added."""
         of_all = self.counters.totals(watched.rows("", self.counters.version))
         job = watched.reports_as
         if not job:
@@ -316,8 +316,8 @@ class MeasuredDemand:
     def _granted(self, wanted: Mapping[JobId, int], now: float) -> set[JobId]:
         """Return the jobs that may be learnt, granting rules in the order of ``_in_turn``.
 
-        A job that was learnt for ``TURN_S`` while others waited is put last. A job that sends nothing, or always
-        other traffic, would otherwise keep its rules for ever."""
+        A job that was learnt for ``TURN_S`` while other jobs waited is put last. Without this limit, a job that sends
+        nothing, or ever-changing traffic, would keep its rules for ever."""
         turns = {job_id: since for job_id, since in self._turns.items() if job_id in wanted}
         turns |= {job_id: math.inf for job_id in wanted if job_id not in turns}
         if any(since == math.inf and wanted[job_id] <= self.max_learning_rules for job_id, since in turns.items()):
@@ -339,9 +339,9 @@ class MeasuredDemand:
         """Return the jobs in the order in which they get rules.
 
         The first job of every tenant comes before the second job of any tenant, and so on. No tenant thus waits for all
-        jobs of another tenant. Among the first jobs of the tenants, jobs that are already being learnt come first. They
-        are followed by the other first jobs, in the order of the time when the latest turn of their tenant began,
-        earliest first. The second jobs are ordered in the same way, and so on."""
+        jobs of another tenant. Among the first jobs of the tenants, jobs that are already being learnt come first. The
+        remaining first jobs follow, ordered by the time when the latest turn of their tenant began, earliest first. The
+        second jobs are ordered in the same way, and so on."""
         self._served = {tenant: self._served.get(tenant, -math.inf) for tenant in map(self._tenant, turns)}
         before = Counter[str]()
         order: dict[JobId, tuple[int, bool, float]] = {}
@@ -408,8 +408,8 @@ class EarlyLearning:
     def shrink(self, most: int) -> list[JobId]:
         """Remove jobs until all jobs together have at most ``most`` rules, and return the removed jobs.
 
-        Jobs that alone have more than ``most`` rules are removed first: the removal of other jobs would not help
-        them."""
+        A job that alone has more than ``most`` rules is removed first, because the removal of other jobs would not
+        suffice."""
         if self._rules_of.total() <= most:
             return []
         removed = [job_id for job_id, learnt in self._jobs.items() if learnt.rules > most]

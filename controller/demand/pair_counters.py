@@ -1,8 +1,8 @@
 """Bytes and packets from one address to another, summed over all rules that have ever counted them.
 
 In: the cumulative counters of each switch's rules, at each poll. Out: totals by pair that never decrease, in arrays.
-Over time, different rules count a pair: a learning rule, then a pin, then one pin per subflow. When a rule is read
-first, its count is added only if the switch did not have the rule at the previous poll.
+Over time, different rules count a pair: a learning rule, then a pin, then one pin per subflow. When a rule is read for
+the first time, its count is added only if the switch did not have the rule at the previous poll.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ FORGET_S = 600.0
 """Seconds after which a rule that is in no poll of its switch is forgotten. A single poll may be incomplete."""
 
 FEW = 4096
-"""Number of rules that take too little memory to be forgotten.
-
-Old rules are forgotten when there are more rules than this number plus twice the number that was kept last time."""
+"""Number of rules whose memory is negligible. Old rules are forgotten when there are more rules than this number plus
+twice the number of rules that were kept last time."""
 
 AWAY_S = 60.0
 """Seconds after which the counts of a disconnected switch are final."""
@@ -140,8 +139,8 @@ class PairCounters:
         """Forget the totals of all pairs except ``pairs``, and the rules that switches have no longer installed.
 
         A rule counts as gone when it is missing from the polls of its switch for ``FORGET_S`` seconds, or for
-        ``AWAY_S`` if its pair is not in ``pairs``. A rule must not be forgotten while its switch still has it. The next
-        poll would add its whole count, as that of a new rule."""
+        ``AWAY_S`` if its pair is not in ``pairs``. A rule must not be forgotten while its switch still has it: the next
+        poll would take it for a new rule, and add its whole count again."""
         newest = self._rules[:, 0].max(initial=0.0)
         rows = {key: row for key, row in self._row_of.items() if key[:2] in pairs}
         rules = {

@@ -4,10 +4,10 @@ Payload is the number of bytes minus the headers of every packet, so an empty ac
 lasts at least two counter intervals and, if the job reports its iterations, at least three iterations.
 
 ``Iterations`` derives from a job's reports how many iterations it did between two times: at least, at most, and most
-likely. If an announcement is correct, the payload between two readings lies within the first two (table in
-docs/explanation/measured-demand.md#what-contradicts-an-announcement). The most likely number assumes that no iteration
-was done between two reported ones with consecutive numbers. It can confirm an announcement, but does not narrow the
-bounds.
+likely. If an announcement is correct, the payload between two readings lies between the smallest and the largest number
+of iterations (table in docs/explanation/measured-demand.md#what-contradicts-an-announcement). The most likely number
+assumes that no iteration was done between two reported iterations with consecutive numbers. The most likely number can
+confirm an announcement, but does not narrow the bounds.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class Iterations:
     def mean_s(self, now: float, recent_s: float) -> float:
         """Return the mean duration in seconds of the latest iterations; 0 if even the last one ended too long ago.
 
-        The latest iterations are those that ended in the ``recent_s`` seconds before ``now``. The period is four times
-        the latest duration if that is longer."""
+        The latest iterations are those that ended in the ``recent_s`` seconds before ``now``. If four times the latest
+        duration is longer than ``recent_s``, this longer period applies."""
         if not len(self.ends):
             return 0.0
         since = now - max(recent_s, 4 * self.durations_s[-1])
@@ -140,17 +140,17 @@ class Iterations:
     def _skipped(self) -> Floats:
         """Return how many unreported iterations lie between consecutive reported ones, according to their numbers.
 
-        For example, 3 iterations lie between the numbers 5 and 9. The value is 0 where so many iterations do not fit
-        into the time between the two reported ones. The numbers then do not count iterations."""
+        For example, 3 iterations lie between the numbers 5 and 9. Where so many iterations do not fit into the time
+        between the two reported iterations, the numbers do not count iterations, and the value is 0."""
         skipped: Floats = np.maximum(0.0, np.diff(self._numbers) - 1)
         return np.where(skipped * self._fastest_s <= self._gaps_s(), skipped, 0.0)
 
     def done(self, at: Floats) -> Floats:
         """Return the most likely number of iterations done until these times.
 
-        The number includes the reported iterations, and the unreported ones that follow from the numbers of the
-        reported ones (``_skipped``). Before the first kept iteration, and after the latest one, the job is assumed to
-        continue at its recent rate. If the next report is overdue, the job is assumed to have stopped."""
+        The result includes reported iterations, and unreported iterations that follow from the numbers of the reports
+        (``_skipped``). Before the first kept iteration, and after the latest one, the job is assumed to continue at its
+        recent rate. If the next report is overdue, the job is assumed to have stopped."""
         times = np.stack((self.ends - self.durations_s, self.ends), axis=1).ravel()
         left_out = np.repeat(np.append(0.0, np.cumsum(self._skipped())), 2)
         done = np.interp(at, np.maximum.accumulate(times), np.arange(1, len(times) + 1) // 2 + left_out)
@@ -164,9 +164,9 @@ class Iterations:
     def counted(self, at: Floats, numbers_count_all: bool = False) -> IterationCounts | None:
         """Return bounds of the number of iterations that counters read at these times include.
 
-        Returns None if no iteration was reported. ``numbers_count_all``: assume that no iterations are unreported,
-        except those that follow from the numbers of reported ones (``_skipped``). Otherwise every gap between reported
-        iterations may contain as many unreported ones as fit into it."""
+        Returns None if no iteration was reported. ``numbers_count_all``: assume no unreported iterations except those
+        that follow from the numbers of the reports (``_skipped``). If False, every gap between reported iterations may
+        contain as many unreported iterations as fit into the gap."""
         if not len(self.ends):
             return None
         begins = self.ends - self.durations_s
@@ -223,7 +223,7 @@ MOST = 60
 FEWEST_ITERATIONS = 3
 """Smallest number of iterations in a window."""
 JUDGED_ITERATIONS = 12
-"""Length in iterations of the longest window of a judgement, if that is longer than ``LONGEST`` intervals."""
+"""Length in iterations of the longest window of a judgement, unless ``LONGEST`` intervals are longer."""
 PLAUSIBLE_S = (1e-3, 86_400.0)
 """Shortest and longest plausible duration of an iteration in seconds.
 
@@ -296,7 +296,8 @@ class Bounds(NamedTuple):
     def apart(self, iterations: float) -> Bounds:
         """Return these bounds, made wider by ``iterations`` in both directions.
 
-        They then also hold for pairs whose sender is so many iterations behind or ahead of the rank that reports."""
+        The wider bounds also hold for pairs whose sender is so many iterations behind or ahead of the rank that
+        reports."""
         return self._replace(least=np.maximum(0.0, self.least - iterations), most=self.most + iterations)
 
 
@@ -313,8 +314,8 @@ class Spans(NamedTuple):
     apart_s: float
     """Largest difference in seconds between the times at which the counters of two pairs were read.
 
-    The readings at the start of the longest window are compared with each other, and so are those at its end. The value
-    is 0 if there are ``bounds``, because these allow for the difference."""
+    The readings at the start of the longest window are compared with each other, and the readings at its end likewise.
+    The value is 0 if ``bounds`` is not None, because the bounds allow for the difference."""
     bounds: Bounds | None
     """Bounds from the reported iterations; None while no iteration was reported."""
     numbered: Bounds | None
@@ -322,7 +323,7 @@ class Spans(NamedTuple):
     reported: NDArray[np.bool_]
     """Whether all iterations that ended in the window have been reported.
 
-    Otherwise an unreported iteration in the window may have been faster than all reported ones."""
+    If False, an unreported iteration in the window may have been faster than all reported iterations."""
 
 
 class _Snapshot(NamedTuple):
@@ -368,7 +369,7 @@ class PayloadWindows:
         """Add reported iterations, oldest first; implausible durations are left out.
 
         Iterations that began before ``interrupted`` was called are left out too, and windows begin only after them. A
-        part of an iteration may contain most of its bytes, or almost none."""
+        part of an iteration may contain most of the iteration's bytes, or almost none."""
         least, most = PLAUSIBLE_S
         plausible = [one for one in iterations if least <= one.duration_s <= most]
         if not plausible:
@@ -414,8 +415,8 @@ class PayloadWindows:
     def overdue(self, planned_bytes: int, now: float) -> bool:
         """Return whether the iteration in progress takes longer than the reported iterations.
 
-        The result is False if the job has sent the bytes of ``UNREPORTED`` iterations since the latest report: reports
-        are missing then. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
+        The result is False if the job has sent the bytes of ``UNREPORTED`` iterations since the latest report, because
+        then reports are missing. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
         if not self._reported.overdue(now):
             return False
         latest, ended_at = self._snapshots[-1], self._reported.ends[-1] + LAG_S
@@ -499,8 +500,8 @@ class PayloadWindows:
     def _best(self, planned_bytes: int, now: float, since: float) -> Window | None:
         """Return the window with the smallest error, or None without any window.
 
-        ``since``: time before which the window should not start. It starts earlier if it has too few iterations
-        otherwise."""
+        ``since``: time before which the window should not start, unless a later start gives a window with too few
+        iterations."""
         iteration_s = self._iteration_s(now)
         ends = self._ends(now, since, iteration_s)
         if ends is None:
@@ -517,8 +518,8 @@ class PayloadWindows:
     def _ends(self, now: float, since: float, iteration_s: float) -> tuple[_Snapshot, _Snapshot] | None:
         """Return the two snapshots whose window has the smallest error, or None.
 
-        The two snapshots are recent, have counters of the same pairs, and are at least two intervals and three
-        reported iterations apart. If there are fewer iterations, the longest window is used."""
+        The two snapshots are recent, have counters of the same pairs, and are at least two intervals and three reported
+        iterations apart. If fewer iterations were reported, the longest window is used."""
         latest = self._snapshots[-1]
         intervals_s = 1.9 * self._interval_s
         shortest_s = max(intervals_s, FEWEST_ITERATIONS * iteration_s)
@@ -546,9 +547,9 @@ class PayloadWindows:
     def _trains_all_the_time(self, start: _Snapshot) -> bool:
         """Return whether the job was already training when the counters at the start of the window were read.
 
-        The counters may have been read up to one polling interval before the snapshot ``start`` was taken. If the
-        window contained time before the first iteration, it would show too few bytes per iteration. The error would be
-        different on each switch."""
+        The counters may have been read up to one polling interval before the snapshot ``start`` was taken. A window
+        with time before the first iteration would show too few bytes per iteration, with a different error on each
+        switch."""
         return self._reported.since is None or self._reported.since <= start.now - self._interval_s
 
     def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> Floats:
@@ -561,12 +562,12 @@ class PayloadWindows:
 
         The number includes unreported iterations that follow from the numbers of the reported ones
         (``Iterations.done``). Some programs, however, report only some of their iterations, and number the reports
-        instead of the iterations. The controller assumes such a program if both conditions are true:
+        instead of the iterations. The controller assumes such numbering if both conditions are true:
         - More than two iterations fit into the gaps between reported iterations.
         - The counted bytes match the planned bytes only if the program did iterations in these gaps.
 
-        The result is then the length of the window divided by the mean duration of an iteration. ``planned_bytes``:
-        bytes of one iteration, 0 if unknown."""
+        With such numbering the result is the length of the window divided by the mean duration of an iteration.
+        ``planned_bytes``: bytes of one iteration, 0 if unknown."""
         ends, durations_s = self._reported.ends, self._reported.durations_s
         spans = np.maximum(0.0, np.minimum(ends, end.now) - np.maximum(ends - durations_s, start.now))
         filled_s = float(spans.sum())

@@ -1,7 +1,7 @@
 """Traffic patterns of one job, which it sends at different times, such as an all-reduce and an all-to-all.
 
 The virtual links for the planner contain every recurring pattern, each with phases of its own, so that routes serve all
-of them. A plan may serve the current pattern better if the phases of the others are idle for a while.
+of them. A plan may serve the current pattern better if it treats the phases of the other patterns as idle for a while.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ LASTING = 2
 """Number of windows that must show a pattern alone for it to be known."""
 
 LONG_S = 15.0
-"""Shortest time in seconds for which a job must have sent a pattern last time, to be expected to send it as long again.
-
-Routes for this pattern alone may then be worth their moves. The limit is about twice the time that it takes to
+"""Shortest duration in seconds of a pattern's previous period for which the job is expected to send the pattern as long
+again. Routes for this pattern alone may then be worth their moves. The limit is about twice the time that it takes to
 recognise a change of patterns, which is 4 to 8 s."""
 
 KEPT_S = 900.0
@@ -67,7 +66,7 @@ class Pattern:
     periods: int = 1
     """Number of times that the job began this pattern."""
     alternates: bool = False
-    """Whether the job returned to this pattern, or changed from it to a known pattern."""
+    """Whether the job returned to this pattern, or changed from this pattern to a known pattern."""
     began_at: float = inf
     """Time when the pattern was first seen in the present period, in monotonic seconds."""
     seen_at: float = -inf
@@ -96,8 +95,8 @@ class TrafficPatterns:
     def __init__(self, announced: VirtualLinks, measured: VirtualLinks, now: float) -> None:
         """Begin with the announced pattern, or, if ``measured`` has links, with these links as the pattern.
 
-        ``measured``: links planned before a restart. They may belong to several patterns, so they stay in the plan
-        beside patterns that are found later."""
+        ``measured``: links planned before a restart. The measured links may belong to several patterns, so they stay in
+        the plan beside patterns that are found later."""
         self._announced = Pattern(announced.bytes_of, announced, announced=True)
         self.known: list[Pattern] = []
         self.current = self._announced
@@ -171,7 +170,7 @@ class TrafficPatterns:
         self._plan()
 
     def enter(self, pattern: Pattern) -> None:
-        """Make ``pattern`` the current one. If the job sent it before, the job alternates between both patterns."""
+        """Make ``pattern`` the current one. A job that sent ``pattern`` before alternates between both patterns."""
         if pattern.windows:
             pattern.periods += 1
             pattern.alternates = self.current.alternates = True
@@ -189,8 +188,8 @@ class TrafficPatterns:
         """Plan for the announced amounts again.
 
         If the current pattern has nearly the same proportions as the announced pattern, the two count as one pattern.
-        The announced pattern then inherits the periods and times of the current pattern, which is forgotten. Otherwise
-        the job counts as having changed from the current to the announced pattern."""
+        The announced pattern then inherits the periods and times of the current pattern, which is forgotten. If the
+        proportions differ, the job counts as having changed from the current to the announced pattern."""
         measured, announced = self.current, self._announced
         if not _in_same_proportions(measured.amounts, announced.amounts):
             self.enter(announced)
@@ -205,8 +204,9 @@ class TrafficPatterns:
         """Set the measured amounts of the current pattern, and return whether anything has changed.
 
         The amounts begin a new pattern if the current pattern is the announced one, or has clearly different
-        proportions. Amounts that agree with the old ones are ignored. They agree if they differ by at most the errors
-        of both; amounts that are more exact than the old ones agree if they differ by at most ``EXACT``."""
+        proportions. Amounts that agree with the old ones are ignored. Amounts agree if they differ by at most the
+        errors of both; new amounts that are more exact than the old amounts agree if they differ by at most
+        ``EXACT``."""
         current = self.current
         held = self.held or {}
         wrong = EXACT if error < current.error else error + current.error

@@ -6,7 +6,7 @@ observed job, which announces no traffic, is learnt from its start. A small new 
 announcement is confirmed or contradicted.
 
 The amount of a pair is known only after a window (``payload_windows``). Until then, ``FirstBytes`` finds the sending
-pairs. Pairs that it finds at the same time are assumed to send equal amounts, in a phase of their own.
+pairs. Pairs that ``FirstBytes`` finds at the same time are assumed to send equal amounts, in a phase of their own.
 
 Measured links are *held*: the job is planned with them until they change, or agree with the announcement again.
 """
@@ -58,7 +58,7 @@ time by which counters lag."""
 EQUAL = 0.08
 """Relative difference below which the amounts of several pairs are planned as equal.
 
-If the measurement error of the amounts is larger, the error is the limit."""
+If the measurement error of the amounts is larger than this difference, the error is the limit."""
 
 FEW_PAIRS = 64
 """Largest number of pairs of hosts of a job that is learnt early.
@@ -72,7 +72,8 @@ RETURNS = 2
 
 A change is that known pairs send again after a pause, or that their proportions change."""
 RELEARN_AFTER_S = 30.0
-"""Shortest time in seconds from the end of learning until the job is learnt again; doubled each time."""
+"""Shortest time in seconds from the end of learning until the job is learnt again; doubled each time a job is learnt
+again."""
 
 
 class WatchedJob:
@@ -324,7 +325,7 @@ class WatchedJob:
         """Return whether known patterns explain the window, so that it need not be judged.
 
         If the job changed its pattern during the window, the window shows a mixture of both patterns. The next window
-        then begins after this one. More than ``MOST_MIXED`` mixtures in a row are not explained."""
+        begins after such a window. More than ``MOST_MIXED`` mixtures in a row are not explained."""
         patterns = self._patterns
         if not patterns.several:
             return False
@@ -482,11 +483,11 @@ class FirstBytes:
         self._with_found = Memo(_with_found)
 
     def begin(self, totals: Totals, now: float, since: float) -> None:
-        """Begin to evaluate the counters of further pairs; what they counted before ``now`` is left out.
+        """Begin to evaluate the counters of further pairs; bytes that they counted before ``now`` are left out.
 
-        A pair whose counter was read between ``since`` and ``now`` already has a rule. This counter lags behind the
-        traffic, so what it counts until ``LAG_S`` after ``now`` is left out too. Nothing changes for pairs that are
-        already evaluated."""
+        A pair whose counter was read between ``since`` and ``now`` already has a rule. The counter of this rule lags
+        behind the traffic, so the bytes that it counts until ``LAG_S`` after ``now`` are left out too. Nothing changes
+        for pairs that are already evaluated."""
         exists = (totals.at > since) & (totals.at < now)
         begun = Totals(np.full(len(exists), now), *(np.where(exists, np.nan, counts) for counts in totals[1:]))
         counted = self._last or begun
@@ -527,8 +528,8 @@ class FirstBytes:
     def measured(self, since: float) -> None:
         """Record that the amounts of all traffic after ``since`` are measured.
 
-        Pairs that were found before ``since`` are dropped. Their amounts are among the measured ones, or they send too
-        little to be planned for."""
+        Pairs that were found before ``since`` are dropped. The amounts of the dropped pairs are measured, or too small
+        to be planned for."""
         self._minor |= {pair for pair, (at, _) in self._found.items() if at < since}
         self._found = {pair: found for pair, found in self._found.items() if pair not in self._minor}
 

@@ -1,10 +1,9 @@
 """Choice of the alarm events that get a line in the log. Pure.
 
-In: events of alarms, and ``now`` in monotonic seconds. Out: lines. Not every event gets one, because a switch can make
-alarms begin and end all the time; the history has all events (``controller.events``).
-
-The beginning and the end of an alarm have a line each. If it begins and ends again within ``AGAIN_S``, these events get
-no line at once. After ``AGAIN_S``, the latest of them gets a line if it differs from the last line.
+In: events of alarms, and ``now`` in monotonic seconds. Out: lines. Not every event gets a line, because a switch can
+make alarms begin and end all the time; the history has all events (``controller.events``). The first beginning and the
+first end of an alarm have a line each. Further events of the alarm within ``AGAIN_S`` get no line at once. After
+``AGAIN_S``, the latest event gets a line if it differs from the last line.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ AGAIN_S = 60.0
 @dataclass(slots=True)
 class _Alarm:
     since: float
-    """Monotonic time of the line about the alarm from which the present ``AGAIN_S`` are counted."""
+    """Monotonic time of the line with which the present period of ``AGAIN_S`` began."""
     line: str
     latest: Event
     left_out: int = 0

@@ -53,7 +53,7 @@ def run_hub(
     on_ready: Callable[[], None],
     known: Collection[Dpid],
 ) -> None:
-    """Run the southbound. Its slow imports are done here, after the API has started, so that jobs need not wait."""
+    """Run the southbound. Import it here, which is slow: the API has started before, so jobs need not wait."""
     from controller.southbound.run_hub import run_hub as run
 
     run(config, put, outbox, tls, holding, on_ready, known)

@@ -3,8 +3,9 @@
 In: the members that are alive or draining, and the switches to which each is connected. Out: assignments in etcd, which
 every member reads (``store.etcd_assignments``). After a failed write, the assignment is computed and written again.
 
-If a controller that is no member has taken a switch, its holder gets the switch again with a larger generation id. The
-base of this id is from the clock, as at the start of a leader, or the id that the switch has if that is larger.
+If a controller that is no member has taken a switch, the holder gets the switch again with a larger generation id. The
+base of the new id is the larger one of two ids: the id from the clock, as at the start of a leader, and the id that the
+switch has.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ LOOK_S = 0.25
 MOVES_S = 1.0
 """Seconds after a change of holders in which no switch is moved only to improve the assignment."""
 AWAY_S = 2.0
-"""Seconds that are added to the duration of a lease. A member that has no link for longer loses its switches."""
+"""A member that has no link for the duration of a lease plus these seconds loses its switches."""
 BACK_S = 2.0
 """Seconds in which a restarted switch, which all members have lost, may connect to its holder again.
 
-Also the seconds after an outage of etcd in which a member counts as alive without a lease, if it reports."""
+Also the seconds after an outage of etcd in which a member without a lease counts as alive if it reports."""
 TAKEN_S = 60.0
 """Shortest time in seconds between two assignments of a switch to the same holder, because it was taken."""
 SAME_S = 2 * LOOK_S
@@ -64,13 +65,13 @@ class Connections:
     """Connections of switches to members.
 
     A holder whose connection or report is missing counts as connected for a while. ``away_s``: seconds within which a
-    holder that is alive must report again. ``late_s``: a number of seconds; when etcd was not read for longer, leases
-    may have ended even of members that are alive. Pure; ``now`` is in monotonic seconds."""
+    holder that is alive must report again. ``late_s``: longest interval in seconds between two readings of etcd in
+    which members that are alive keep their leases. Pure; ``now`` is in monotonic seconds."""
 
     away_s: float
     late_s: float
     began: float
-    """Time at which this leader started. Holders that have not reported yet are given time from then on."""
+    """Time at which this leader started. A holder that has not reported yet counts as last seen at this time."""
     _living: dict[Holder, float] = field(default_factory=dict)
     _linked: dict[Holder, float] = field(default_factory=dict)
     """Time at which each member with a lease was last linked; before its first link, the time of the first check."""
@@ -95,7 +96,7 @@ class Connections:
         return frozenset({*members, *(one for one in reach if now < self._living.get(one, -inf) + BACK_S)})
 
     def unlinked(self, members: Collection[Holder], reach: Reach, now: float) -> frozenset[Holder]:
-        """Return the members with a lease that have had no link for ``away_s``. ``members``: all with a lease."""
+        """Return those of ``members``, all of which have a lease, that have had no link for ``away_s``."""
         self._linked = {one: now if one in reach else self._linked.get(one, now) for one in members}
         return frozenset(one for one, at in self._linked.items() if now >= at + self.away_s)
 

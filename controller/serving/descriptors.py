@@ -31,9 +31,9 @@ def raise_limit() -> int:
 def within(config: Config, limit: int) -> Config:
     """Return the configuration with as many switch connections as ``limit`` descriptors allow.
 
-    Switches and the API share the descriptors that remain for connections. API connections get at most half of them.
-    Raises ``InvalidInput`` if ``limit`` is below ``LEAST``. Behind HAProxy, also raises it if ``api.max_connections``
-    is more than this half."""
+    Switches and the API share the descriptors that remain for connections. API connections get at most half of these
+    descriptors. Raises ``InvalidInput`` if ``limit`` is below ``LEAST``, and, behind HAProxy, if
+    ``api.max_connections`` is more than this half."""
     if limit < LEAST:
         raise InvalidInput.of("", f"the process may open {limit} files; at least {LEAST} are needed (ulimit -n)")
     shared = limit - OWN - config.metrics.max_connections

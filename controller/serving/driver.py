@@ -101,8 +101,8 @@ class Driver:
     def _execute(self, commands: Sequence[Command], now: float) -> None:
         """Carry out the commands.
 
-        Some replies tell a client about an effect that the status shows (``Reply.after_status``). They are sent after
-        the status was published."""
+        A reply about an effect that the status shows (``Reply.after_status``) is sent after the status was
+        published."""
         to_switches: list[ToSwitches] = []
         shown: list[Reply] = []
         for command in commands:

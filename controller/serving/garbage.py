@@ -17,8 +17,8 @@ ALL_EVERY_S = 3600.0
 THRESHOLDS = (5_000, 60, 20)
 """Thresholds of the interpreter's own collections, per generation (``gc.set_threshold``).
 
-The first one is more than the number of objects that exist only for a moment. The second one takes effect only if there
-is no quiet moment for hours."""
+The first threshold is more than the number of objects that exist only for a moment. The second threshold takes effect
+only if there is no quiet moment for hours."""
 MANY = 12
 """Number of collections by the interpreter (``gc.get_count()[1]``) up to which ``Garbage.quiet`` collects new objects.
 

@@ -121,7 +121,7 @@ class Loaded:
     def _check_saved(self, config: Config) -> TakeOver:
         """Check that this controller could start with the saved state, unless it is about to read the state anyway.
 
-        While etcd does not answer, this is not checked: the controller checks it when it can read the state."""
+        While etcd does not answer, nothing is checked; the controller checks the saved state when it can read it."""
         if self._waits_for and not self._waits_for.is_claimed:
             try:
                 preflight.check_saved(config)

@@ -25,7 +25,7 @@ class MissingMembersWatch:
         self._published = NONE_MISSING
 
     def look(self, members: Members, unlinked: Collection[Holder], now: float) -> None:
-        """Tell the control loop which members are missing, if these have changed.
+        """Tell the control loop which members are missing, if the set of missing members has changed.
 
         ``unlinked``: members that have had no link for too long. A process that has just appeared is given more time,
         because its southbound may start slowly."""

@@ -71,10 +71,9 @@ def doubts(config: Config) -> Iterator[str]:
 
 
 def check_saved(config: Config) -> None:
-    """Raise ``InvalidInput`` if a controller with this configuration would refuse the saved jobs.
+    """Raise ``InvalidInput`` if a controller with this configuration would refuse the saved jobs or their lease secret.
 
-    It is also raised if the controller would refuse the secret of the jobs' lease tokens. The check does not claim the
-    state, so another controller may be using it."""
+    The check does not claim the state, so another controller may be using it."""
     from controller import extensions  # slow to import, and other commands do not need them
     from controller.core import state
 
