@@ -36,6 +36,7 @@ from controller.planning.efficiency import (
 from controller.planning.next_hops import NextHops
 from controller.planning.plan import Draft, draft
 from controller.planning.problem import (
+    Bools,
     Floats,
     Flow,
     FlowId,
@@ -239,6 +240,49 @@ class PathChoices:
     def no_links(self) -> Ints:
         """Return a path of padding (``nothing``) for every flow; shape (hops, flows)."""
         return np.full((self.next_hops.longest, len(self.flows)), self.next_hops.nothing)
+
+
+class PathTable:
+    """Paths of the flows of ``PathChoices`` in one array, and their demands. Links have the numbers of ``NextHops``.
+
+    - ``pair``: per flow its row in ``paths``.
+    - ``paths``: links of each path, padded with ``nothing``; shape (pairs, paths, hops).
+    - ``missing``: whether a pair has fewer paths; shape (pairs, paths).
+    - ``row``: per flow the number of its job among the jobs with several phases, from 1 on; 0 for a job with one phase.
+    - ``bps``: demand of each flow in each phase of its job; shape (flows, phases)."""
+
+    def __init__(self, problem: Problem, choices: PathChoices) -> None:
+        self._problem, self._next_hops = problem, choices.next_hops
+        tables = {id(paths): paths for paths in choices.options}
+        number = {key: index for index, key in enumerate(tables)}
+        self.pair = np.array([number[id(paths)] for paths in choices.options], np.int64)
+        most = max(paths.shape[1] for paths in tables.values())
+        self.paths: Ints = np.full((len(tables), most, self._next_hops.longest), self._next_hops.nothing)
+        self.missing: Bools = np.ones((len(tables), most), bool)
+        for index, paths in enumerate(tables.values()):
+            self.paths[index, : paths.shape[1]] = paths.T
+            self.missing[index, : paths.shape[1]] = False
+        numbers, flows = problem.numbers, self._next_hops.flows
+        phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
+        first_cell = np.cumsum(phases) - phases
+        self.row: Ints = np.where(phases > 1, np.cumsum(phases > 1), 0)[numbers.job[flows]]
+        self.bps: Floats = np.zeros((len(flows), int(phases.max())))
+        flow, entry = numbers.entries_of(flows)
+        cell = numbers.entry_cell[entry]
+        self.bps[flow, cell - first_cell[numbers.cell_job[cell]]] = numbers.entry_bps[entry]
+
+    def columns(self, routes: Routes) -> tuple[Ints, Ints, Floats]:
+        """Return flow, path and share of each subflow of the routes; the path is -1 if it is not listed."""
+        number, nothing, hops = self._next_hops.number, self._next_hops.nothing, self._next_hops.longest
+        flows, links, shares = [], [], []
+        for index, flow in enumerate(self._next_hops.flows.tolist()):
+            for path, share in routes[self._problem.flows[flow].id]:
+                flows.append(index)
+                links.append([number[link] for link in path] + [nothing] * (hops - len(path)))
+                shares.append(share)
+        at = np.array(flows, np.int64)
+        same = (self.paths[self.pair[at]] == np.array(links)[:, None]).all(axis=2)
+        return at, np.where(same.any(axis=1), same.argmax(axis=1), -1), np.array(shares)
 
 
 def _path_counts(next_hops: NextHops) -> Floats:

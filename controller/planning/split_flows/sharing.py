@@ -23,7 +23,7 @@ from dataclasses import replace
 import numpy as np
 
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
-from controller.planning.greedy import PathChoices
+from controller.planning.greedy import PathChoices, PathTable
 from controller.planning.next_hops import NextHops
 from controller.planning.problem import Bools, Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes
 from controller.planning.split_flows.commodities import Commodities
@@ -66,47 +66,17 @@ class _Sharing:
     """Columns (a flow on a path) with their shares. Links have the numbers of ``NextHops``."""
 
     def __init__(self, problem: Problem, start: Routes, choices: PathChoices, seed: int) -> None:
-        next_hops, numbers = choices.next_hops, problem.numbers
-        self._problem, self._start, self._next_hops = problem, start, next_hops
+        self._problem, self._start, self._next_hops = problem, start, choices.next_hops
         self._random = np.random.default_rng(seed)
-        tables = {id(paths): paths for paths in choices.options}
-        number = {key: index for index, key in enumerate(tables)}
-        self._pair = np.array([number[id(paths)] for paths in choices.options], np.int64)
-        most = max(paths.shape[1] for paths in tables.values())
-        self._paths: Ints = np.full((len(tables), most, next_hops.longest), next_hops.nothing)
-        self._missing = np.ones((len(tables), most), bool)
-        for index, paths in enumerate(tables.values()):
-            self._paths[index, : paths.shape[1]] = paths.T
-            self._missing[index, : paths.shape[1]] = False
-        self._most = numbers.most[next_hops.flows]
-        phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
-        first_cell = np.cumsum(phases) - phases
-        rows = np.where(phases > 1, np.cumsum(phases > 1), 0)
-        self._row = rows[numbers.job[next_hops.flows]]
-        """Row of each flow's job among the jobs with several phases, counted from 1; 0 for a job with one phase."""
-        self._capacity = next_hops.capacity_bps
-        self._bps: Floats = np.zeros((len(next_hops.flows), int(phases.max())))
-        flow, entry = numbers.entries_of(next_hops.flows)
-        cell = numbers.entry_cell[entry]
-        self._bps[flow, cell - first_cell[numbers.cell_job[cell]]] = numbers.entry_bps[entry]
-        self._shape = (1 + int(rows.max()), len(self._capacity), self._bps.shape[1])
-        self._flow, self._path, self._share = self._columns(start)
+        self._table = table = PathTable(problem, choices)
+        self._pair, self._paths, self._row, self._bps = table.pair, table.paths, table.row, table.bps
+        self._most = problem.numbers.most[self._next_hops.flows]
+        self._capacity = self._next_hops.capacity_bps
+        self._shape = (1 + int(self._row.max()), len(self._capacity), self._bps.shape[1])
+        self._flow, self._path, self._share = self._table.columns(start)
         self._fluid: FluidModel | None = None
         self.listed = bool((self._path >= 0).all())
         """Whether ``PathChoices.options`` has all paths of the start. If not, there is no search."""
-
-    def _columns(self, routes: Routes) -> tuple[Ints, Ints, Floats]:
-        """Return flow, path and share of each column of the routes; the path is -1 if it is not listed."""
-        number, nothing, hops = self._next_hops.number, self._next_hops.nothing, self._next_hops.longest
-        flows, links, shares = [], [], []
-        for index, flow in enumerate(self._next_hops.flows.tolist()):
-            for path, share in routes[self._problem.flows[flow].id]:
-                flows.append(index)
-                links.append([number[link] for link in path] + [nothing] * (hops - len(path)))
-                shares.append(share)
-        at = np.array(flows, np.int64)
-        same = (self._paths[self._pair[at]] == np.array(links)[:, None]).all(axis=2)
-        return at, np.where(same.any(axis=1), same.argmax(axis=1), -1), np.array(shares)
 
     # ---- loads
 
@@ -154,7 +124,7 @@ class _Sharing:
         amounts = self._fluid.concentrated(Goal(least * of.capacity, of.capacity), limits)
         if amounts is None:
             return False
-        columns = self._columns({**self._start, **divided(of, amounts, SMALLEST_SHARE)})
+        columns = self._table.columns({**self._start, **divided(of, amounts, SMALLEST_SHARE)})
         if (columns[1] < 0).any():
             return False
         self._flow, self._path, self._share = columns
@@ -227,7 +197,7 @@ class _Sharing:
         price = (own * self._bps[:, None, None]).sum(axis=3)
         price += np.where(alone, links[paths] * self._bps.max(axis=1)[:, None, None], 0.0)
         total: Floats = price.sum(axis=2)
-        total[self._missing[self._pair]] = np.inf
+        total[self._table.missing[self._pair]] = np.inf
         return total
 
     def _offer(self, prices: Floats, flows: Ints) -> None:

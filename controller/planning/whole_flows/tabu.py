@@ -25,7 +25,7 @@ import numpy as np
 
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
-from controller.planning.greedy import PathChoices
+from controller.planning.greedy import PathChoices, PathTable
 from controller.planning.next_hops import NextHops
 from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes, whole
 
@@ -109,35 +109,17 @@ class TabuSearch:
         self._random = random.Random(limits.seed)
         self._noise = np.random.default_rng(limits.seed)
         self._step = 0
-        # ---- paths: number of the pair of each flow, links by pair and path
-        pairs = {id(paths): number for number, paths in enumerate({id(of): of for of in choices.options}.values())}
-        pair = np.array([pairs[id(paths)] for paths in choices.options], np.int64)
-        options = {pairs[id(paths)]: paths for paths in choices.options}
-        most = max(paths.shape[1] for paths in choices.options)
-        self._paths: Ints = np.full((len(pairs), most, next_hops.longest), -1)
-        for number, paths in options.items():
-            self._paths[number, : paths.shape[1]] = paths.T
-        self._missing = self._paths[:, :, 0] < 0
-        self._paths[self._missing] = next_hops.nothing
-        ordered = np.sort(self._paths.reshape(len(pairs), -1))
+        self._table = table = PathTable(problem, choices)
+        self._pair, self._paths, self._row = table.pair, table.paths, table.row
+        ordered = np.sort(self._paths.reshape(len(self._paths), -1))
         self._meets = bool(((np.diff(ordered) == 0) & (ordered[:, 1:] < next_hops.nothing)).any())
         """Whether two paths of a pair share a link."""
-        self._pair = pair
         self._job = numbers.job[next_hops.flows]
-        self._at = self._path_numbers()
-        # ---- demands: row of each job's sums; row 0 is for all jobs with one phase
-        phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
-        first_cell = np.cumsum(phases) - phases
-        several = phases > 1
-        row = np.where(several, np.cumsum(several), 0)
-        self._row = row[self._job]
-        links, width = next_hops.nothing + 1, int(phases.max(initial=1))
-        flow, entry = numbers.entries_of(next_hops.flows)
-        cell = numbers.entry_cell[entry]
-        self._bps: Floats = np.zeros((width, len(pair)))
-        self._bps[cell - first_cell[numbers.cell_job[cell]], flow] = numbers.entry_bps[entry]
+        self._at = table.columns(start)[1]
+        self._bps: Floats = np.ascontiguousarray(table.bps.T)
+        links = next_hops.nothing + 1
         self._per_bps: Floats = 1 / next_hops.capacity_bps
-        self._sums: Floats = np.zeros((width, (1 + int(several.sum())) * links))
+        self._sums: Floats = np.zeros((len(self._bps), (1 + int(self._row.max())) * links))
         """Bit/s by phase and key, for the jobs with several phases. A key is row * number of links + link.
 
         Each of these jobs has a row, counted from 1. Jobs with one phase share row 0, which stays empty."""
@@ -147,23 +129,10 @@ class TabuSearch:
         self._floor: Floats = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
         self._last_step: float = useful_steps(problem, limits)
         self._patience = min(_PATIENCE, 1 + int(_PATIENCE_PART * self._last_step))
-        self._until: Ints = np.zeros((len(pair), most), np.int64)
+        self._until: Ints = np.zeros((len(self._pair), self._paths.shape[1]), np.int64)
         self.listed = bool((self._at >= 0).all())
         """Whether ``PathChoices.options`` has all paths of the start. If not, there is no search."""
         self.lay()
-
-    def _path_numbers(self) -> Ints:
-        """Return the number of each flow's path under the routes of the start; -1 for a path that is not listed."""
-        number, nothing = self._next_hops.number, self._next_hops.nothing
-        hops = self._next_hops.longest
-        rows = []
-        for flow in self._next_hops.flows.tolist():
-            row = [number[link] for link in self._start[self._problem.flows[flow].id][0].path]
-            rows.append(row + [nothing] * (hops - len(row)))
-        links = np.array(rows, np.int64)
-        same = (self._paths[self._pair] == links[:, None]).all(axis=2)
-        places: Ints = np.where(same.any(axis=1), same.argmax(axis=1), -1)
-        return places
 
     def lay(self) -> None:
         """Compute all loads from the paths of the flows."""
@@ -332,7 +301,7 @@ class TabuSearch:
             same = new[:, :, :, None] == old[:, None, None, :]
             added = np.where(same.any(axis=3), (same * saved[:, None, None, :]).sum(axis=3), added)
         change: Floats = added.sum(axis=2) - saved.sum(axis=1)[:, None]
-        change[self._missing[pair]] = np.inf
+        change[self._table.missing[pair]] = np.inf
         change[place, at] = np.inf
         return change
 
