@@ -16,8 +16,7 @@ The modules, in the order in which a request passes them:
 
 The other modules:
 
-- ``efficiency``: load, slowdown and efficiency, as all modules use them, and the slowdowns under hashing.
-- ``phases``: the slowdowns of phases and of iterations, for jobs with several phases.
+- ``efficiency``: load, slowdown and efficiency of phases and jobs, and the slowdowns under hashing.
 - ``certificate``: makes proofs. ``verify``: checks them and needs only Python; docs/verify_plan.py links to it.
 - ``baselines``: the slowdowns under published routing schemes.
 - ``analysis``: questions about the running network.

@@ -200,8 +200,7 @@ def solved(
 def _for_current_phases(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float) -> Plan | None:
     """Return a plan for the phases that jobs send now, or None if it is not better than ``union`` by ``min_gain``.
 
-    ``union`` gives each flow one route for all phases of its job, so a plan for the current phases alone can be
-    better. Flows that send nothing now keep their routes. ``min_gain`` is relative."""
+    Flows that send nothing now keep their routes. ``min_gain`` is relative."""
     now = problem.now
     if now is problem:
         return None
@@ -245,9 +244,7 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) ->
 
 
 def _by_common_links(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
-    """Return the plan of ``aligned_cutting`` if it is as good as ``found`` and takes no more cycles, else ``found``.
-
-    ``aligned_cutting`` splits flows over the common links of their leaves (see ``closed_forms``)."""
+    """Return the plan of ``aligned_cutting`` if it is as good as ``found`` and takes no more cycles, else ``found``."""
     routes = aligned_cutting(problem, None)
     if routes is None or not limits.max_moves:
         return found

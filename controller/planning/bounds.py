@@ -330,10 +330,9 @@ class Cuts:
         return slowdowns
 
     def _most_flows(self, group: Ints, rows: Ints, groups: int, units: Ints | None) -> Ints:
-        """Return for each group of rows how many of the flows in ``rows`` can send at the same time.
+        """Return for each group how many flows in ``rows`` can send at once: of each job, those of its largest phase.
 
-        Flows of different phases of a job never send at the same time, so each job counts with the phase that has the
-        most flows. ``units``: number of times that each flow counts; None if each counts once."""
+        ``units``: number of times that each flow counts; None if each counts once."""
         if units is not None and units.max(initial=1) == 1:
             units = None
         if self._cells == self._jobs:
@@ -345,10 +344,9 @@ class Cuts:
         return np.bincount(of_group[first], largest, groups).astype(np.int64)
 
     def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Return for each group of rows the fluid bound, rounded up to the next step that link loads can have.
+        """Return for each group the fluid bound of the flows of ``rows`` as whole flows, rounded up to the next step.
 
-        The module describes steps. Only the flows of ``rows`` (a mask) count, and they count as whole. The result is 0
-        for a group whose demands have no common unit."""
+        The result is 0 for a group whose demands have no common unit."""
         of_group, _, bps = self._peaks(group, rows)
         slowdown = np.bincount(of_group, bps, len(cut)) / self._total[cut]
         if slowdown.max(initial=0.0) <= 1:
@@ -662,9 +660,7 @@ def _between_pods(problem: Problem, tiers: Tiers, outward: bool) -> Mapping[Dpid
 def _cuts_of_pod(
     problem: Problem, tiers: Tiers, leaves: Sequence[Dpid], outward: bool
 ) -> Iterator[tuple[Sequence[Dpid], list[LinkId]]]:
-    """Yield (leaves, links) for each cut of the pod that can be stronger than the cuts of single leaves.
-
-    Each cut is that of the first n entries of ``leaves``, for some n."""
+    """Yield (first n entries of ``leaves``, links) of each cut that can be stronger than cuts of single leaves."""
     capacity_bps, pod = problem.capacity_bps, tiers.pod[leaves[0]]
     edge, core = (tiers.up, tiers.core_up) if outward else (tiers.down, tiers.core_down)
     around = problem.paths.links_from(leaves[0]) if outward else problem.paths.links_into(leaves[0])

@@ -332,14 +332,9 @@ class Witnesses:
     def _of_cut(self, at: tuple[int, _Size], bound: int, worst: int, alone: set[int]) -> Iterator[_Group]:
         """Yield the groups that one cut proves, where a job is slow when its slowdown is at least ``bound``.
 
-        The groups are:
-
-        - each single job that must be slow, and is not in ``alone`` yet; it is added to ``alone``;
-        - all jobs of the cut, when at least two of them must be slow;
-        - the fewest jobs of which at least one must be slow; the jobs with the largest needs (``verify.Cut``) are taken
-          first.
-
-        The last two groups are made a second time, from only the jobs that are not in ``alone``."""
+        They are: each single job that must be slow, if not in ``alone`` yet, to which it is added; all jobs of the cut,
+        if at least two must be slow; and the fewest jobs of which one must be slow, those with the largest needs
+        (``verify.Cut``). The last two are also made of only the jobs that are not in ``alone``."""
         cut = self._cut(at)
         jobs = sorted(cut.needs, key=lambda job: -cut.needs[job])
         if not jobs or not cut.proves(set(jobs), 1, bound, worst):

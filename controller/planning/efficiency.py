@@ -404,9 +404,7 @@ def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
 
 
 def _draws(hops: NextHops, state: Ints, draws: int, seed: int) -> Iterator[Ints]:
-    """Yield the links of flows in random draws, some of the draws at a time; shape (hops, draws, flows).
-
-    ``state``: state in which each flow begins."""
+    """Yield the links of flows that begin in ``state``, some random draws at a time; shape (hops, draws, flows)."""
     random = np.random.default_rng(seed)
     forks = _has_choice(hops, state)
     portion = max(1, _CHUNK // max(1, len(state), len(hops.links)))

@@ -100,9 +100,7 @@ class NextHops:
         return tuple(self.links[number] for number in numbers.tolist() if number != self.nothing)
 
     def _expand(self, fabric: _Fabric, begin: Ints) -> None:
-        """Find and number all states that can be reached from ``begin``, and fill the arrays of their positions.
-
-        ``begin``: codes (see ``_Fabric``) of the states in which the flows begin."""
+        """Find and number the states reachable from the codes ``begin`` (see ``_Fabric``), and fill their arrays."""
         state_of = np.full(fabric.arrived + 1, -1)
         ahead = np.zeros(fabric.arrived + 1, bool)
         ahead[begin] = True

@@ -162,10 +162,7 @@ def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Pro
 
 @contextmanager
 def _garbage_collector_off() -> Iterator[None]:
-    """Switch off Python's garbage collector while the block runs.
-
-    Collections would scan all new routes again and again and free next to nothing, because few of these objects are
-    in a cycle of references."""
+    """Switch off Python's garbage collector, which would scan all new routes often and free next to nothing."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -605,8 +605,7 @@ def _pods(paths: CandidatePaths, leaves: Sequence[Dpid]) -> dict[Dpid, _Switches
 def _planes(paths: CandidatePaths, pods: Mapping[Dpid, _Switches]) -> dict[_Switches, list[Dpid]]:
     """Return the aggregation switches of each plane, one per pod; empty when the cores do not form planes.
 
-    The key of a plane is the sorted tuple of its cores. A core is in the tuple as many times as it has cables to each
-    pod."""
+    The key of a plane is the sorted tuple of its cores, in which each core occurs once per cable to a pod."""
     aggs = {agg: pod for pod, of_pod in enumerate(dict.fromkeys(pods.values())) for agg in of_pod}
     above = {agg: [paths.far_end[link] for link in paths.links_from(agg)] for agg in aggs}
     reached: defaultdict[Dpid, set[int]] = defaultdict(set)

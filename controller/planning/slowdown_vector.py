@@ -92,9 +92,7 @@ def stronger(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
 
 
 def _slowdowns(bounds: Bounds, needs: Iterable[Need], worst: float) -> list[float]:
-    """Return the slowdowns that the model distinguishes, ascending up to ``worst``.
-
-    These are the jobs' own bounds, and all slowdowns above them at which a job's need changes."""
+    """Return the slowdowns of the model, ascending: the jobs' own bounds, and those at which a need changes."""
     lowest = min(bounds.job.values(), default=1.0)
     slowdowns = {*bounds.job.values(), worst, *(slowdown for need in needs for slowdown in need.changes(worst))}
     ascending = sorted(slowdown for slowdown in slowdowns if lowest <= slowdown <= worst)

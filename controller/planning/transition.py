@@ -157,9 +157,7 @@ class _User:
 
 
 class _Link:
-    """Load of a link, in units.
-
-    ``most``: upper bound of the load. ``rounding``: limit of its rounding error."""
+    """Load of a link in units; ``most`` is its upper bound, ``rounding`` the limit of its rounding error."""
 
     def __init__(self, cp: cp_model.CpModel, users: Mapping[JobId, _User], units: float) -> None:
         self.users = users
@@ -323,9 +321,7 @@ class _Model:
         return self._above_of[slowdown]
 
     def _keep_below(self, slowdown: float, job: JobId, conditions: Sequence[Any]) -> bool:
-        """Keep the slowdown of the job at or below ``slowdown`` whenever all ``conditions`` hold.
-
-        Return whether it could exceed ``slowdown``. A job with one phase is kept below by the load of each link."""
+        """Keep the job's slowdown within ``slowdown`` if all ``conditions`` hold; return whether it can be higher."""
         if job in self._phases:
             total, most, rounding = self._over_phases(job)
             limit = _WHOLE * (round(self._units * slowdown * (1 + SLOWDOWN_TOLERANCE / 4)) + rounding)

@@ -215,9 +215,7 @@ def _own_link(links: Iterable[BusyLink], job_id: JobId) -> BusyLink | None:
 
 
 def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None:
-    """Return the cut with the largest bound of the job's slowdown; None when no flow of the job leaves its leaf.
-
-    Among equal bounds, the cut of a whole leaf is preferred, then the cut with the most flows of the job."""
+    """Return the cut with the largest bound of the job's slowdown, whole leaves first; None if it crosses none."""
     crossings, flows = cuts.crossings, network.problem.flows
     jobs: defaultdict[int, Counter[JobId]] = defaultdict(Counter)
     for number, cut in zip(crossings.flow.tolist(), crossings.cut.tolist(), strict=True):

@@ -252,10 +252,7 @@ def analysis_request(
 
 
 def _efficiencies_measured(fabric: Fabric, job: Job) -> tuple[float | None, float | None]:
-    """Return two measured efficiencies of the job, or None for an efficiency that is not known.
-
-    The first is at the mean communication time of all iterations. The second is at the median communication time
-    without the job's first iterations."""
+    """Return measured efficiencies, or None: at the mean time, and at the median without first iterations."""
     reported = job.vitals.reported
     if reported.planned is not job.sending or not reported.mean_communication_s or not job.per_iteration:
         return None, None

@@ -127,8 +127,8 @@ def _widest(
 def _tree(root: int, common: Sequence[int], max_subflows: int) -> dict[int, Shares]:
     """Return the shares on common links of the flows of each colour that is cut.
 
-    The flows of colour ``root`` take the first links of ``common``. The flows of these links pass a part on to further
-    links, and so on. In the end each of the n links in ``common`` carries 1/n flow more than before."""
+    The flows of colour ``root`` take the first links of ``common``, whose flows pass a part on to further links, and so
+    on. In the end each of the n links carries 1/n flow more than before."""
     width = len(common)
 
     def children(number: int) -> range:
@@ -208,10 +208,10 @@ def _homes(problem: Problem, common: CommonLinks, flows: Sequence[Flow]) -> dict
 
 
 def _matching(flows: Iterable[Flow], evicted: Counter[Side]) -> list[Flow]:
-    """Return the flows that stay when conflicting flows are removed one by one, until no two share an end.
+    """Return the flows that stay when conflicting flows are removed, until no two share an end.
 
-    The flow that shares its ends with the most flows is removed first; among several such flows, the flow whose ends
-    have lost the fewest flows. ``evicted`` counts the removed flows per end."""
+    Flows that share ends with the most flows go first, then those at the ends that have lost the fewest (``evicted``).
+    """
     at: defaultdict[Side, int] = defaultdict(int)
     stay = list(flows)
     for flow in stay:

@@ -370,9 +370,7 @@ class LocalSearch:
         self._return_to(best)
 
     def _undo_moves(self, end: int) -> None:
-        """Return flows to their pinned paths one by one, until step ``end`` or the end of the time.
-
-        The flows in the way are placed elsewhere, if that needs no more moves in total."""
+        """Return flows to pinned paths one by one until step ``end``; flows in the way must not need more moves."""
         moved = self._moved_flows()
         while moved and self._step < end and not self._over:
             flow = moved.pop()
@@ -427,9 +425,7 @@ class LocalSearch:
         return not self._waiting
 
     def _choose(self, flow: int) -> Links | None:
-        """Return the path with the smallest cost, which is its excess load with surcharges for moves and avoided links.
-
-        Return None when the flow is too large for any path."""
+        """Return the path with the smallest excess and surcharges; None when the flow is too large for any path."""
         paths = self._loads.paths(flow)
         avoided = self._avoided_until[paths] > self._step
         all_on_pins = self._loads.off_pin[paths] == 0

@@ -306,9 +306,7 @@ class TabuSearch:
         return change
 
     def _limit_without_flow(self, job: Ints, links: Ints) -> Floats:
-        """Return the limit that each link would have if one flow of a job left the link.
-
-        ``job``: job of each row of ``links``. ``links``: shape (jobs, hops)."""
+        """Return the limit of each link, shape (jobs, hops), if one flow of the row's job left it."""
         ceiling: Floats = self._ceiling[links]
         if self._alike:
             return ceiling
