@@ -50,8 +50,10 @@ FORGET_S = 600.0
 """Seconds after which a rule that is in no poll of its switch is forgotten. A single poll may be incomplete."""
 
 FEW = 4096
-"""Number of rules whose memory is negligible. Old rules are forgotten when there are more rules than this number plus
-twice the number of rules that were kept last time."""
+"""Number of rules whose memory is negligible.
+
+Old rules are forgotten when there are more rules than this number plus twice the number of rules that were kept last
+time."""
 
 AWAY_S = 60.0
 """Seconds after which the counts of a disconnected switch are final."""

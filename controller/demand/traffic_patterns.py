@@ -28,8 +28,9 @@ LASTING = 2
 """Number of windows that must show a pattern alone for it to be known."""
 
 LONG_S = 15.0
-"""Shortest duration in seconds of a pattern's previous period for which the job is expected to send the pattern as long
-again. Routes for this pattern alone may then be worth their moves. The limit is about twice the time that it takes to
+"""Shortest previous period of a pattern, in seconds, after which the job is expected to send the pattern as long again.
+
+Routes for this pattern alone may then be worth their moves. The limit is about twice the time that it takes to
 recognise a change of patterns, which is 4 to 8 s."""
 
 KEPT_S = 900.0

@@ -72,8 +72,7 @@ RETURNS = 2
 
 A change is that known pairs send again after a pause, or that their proportions change."""
 RELEARN_AFTER_S = 30.0
-"""Shortest time in seconds from the end of learning until the job is learnt again; doubled each time a job is learnt
-again."""
+"""Shortest time in seconds from the end of learning until the job is learnt again; doubled with each repetition."""
 
 
 class WatchedJob:

@@ -173,7 +173,7 @@ def spines(
 def _family_of(sizes: FabricOptions, failing: Upper | None) -> tuple[Fabric, Family, int]:
     """Return the fabric that gives the workload files their node numbers, its ``Family``, and a number of switches.
 
-    This is the number of spines of a leaf-spine, or of cores per group of a fat-tree."""
+    The number counts the spines of a leaf-spine, or the cores per group of a fat-tree."""
     from offline.design.spines import Leaves, Pods
     from offline.scenarios.scenario import build_fabric
 

@@ -187,7 +187,8 @@ def _simulation_report(
 ) -> dict[str, Any]:
     """Simulate the training under each scheme, and return the report.
 
-    ``failed_s``: times in seconds at which the failures begin and end; the second is None if they never end."""
+    ``failed_s``: times in seconds at which the failures begin and end; the end is None if the failures are never
+    repaired."""
     from controller.public.plans import slowdown_bounds
     from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import problem_of, scenario
@@ -256,7 +257,7 @@ def generate_workload(
 def _plan_report(scheme: str, known: Scenario, problem: Problem, plan: Plan) -> dict[str, Any]:
     """Return a plan as plain data.
 
-    ``ecmp_slowdown`` is None when the plan has no slowdowns under ECMP to compare with."""
+    ``ecmp_slowdown`` is None when the plan has no slowdowns under ECMP."""
     slowdowns = {job: _rounded(slowdown) for job, slowdown in plan.job_slowdown.items()}
     unrouted = set(plan.unrouted)
     stopped = [flow for flow in problem.flows if flow.id in unrouted and not flow.id.subflow]

@@ -42,9 +42,9 @@ _TOLERANCE = 1e-11
 _PRECISION = 1e-9
 """Relative gap at or below which a design is accepted; above it the programme is scaled and solved again."""
 _ENOUGH = 1e-3
-"""Largest accepted excess of the solver's price of the total, relative to that price.
+"""Largest accepted relative excess of the solver's price of the total over the smallest price that proves the bound.
 
-The excess is over the smallest price that proves the bound. If it is larger, the smallest price is used instead."""
+If the excess is larger, the smallest price is used instead."""
 _MOST_SCALINGS = 6
 """Largest number of times that one question is solved; the previous bandwidths scale the variables each time."""
 _SMALLEST_UNIT = 1e-3
@@ -57,7 +57,7 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
     """Return the bandwidths with the least time.
 
     - ``exactly``: use the whole total, even where that does not reduce the time.
-    - ``near``: bandwidths close to the answer, by which the variables of the programme are scaled.
+    - ``near``: bandwidths close to the answer, with which the variables of the programme are scaled.
 
     Raises ``InvalidInput`` when the limits leave no answer, ``SignalboxError`` when the solver fails."""
     least, most = box(question, exactly)
@@ -83,11 +83,11 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
 
 
 def _least_prices(design: Design, question: Question, least: Floats, most: Floats) -> Design:
-    """Return the design with smaller prices (the dual variables in ``Proof``) if they still prove the bound.
+    """Return the design with smaller prices (the dual variables in ``Proof``) if these prices still prove the bound.
 
-    The solver's own prices have rounding errors, or are one of many valid choices. Two kinds of prices are changed. The
-    price of a limit that is not reached becomes 0. The price of the total becomes the benefit of one more Gbit/s in the
-    dimension where it helps most. The benefit is the decrease of the time minus the other prices of this Gbit/s."""
+    The prices of the solver have rounding errors, or are one of many valid choices. Two kinds of prices are changed.
+    The price of a limit that is not reached becomes 0. The price of the total becomes the benefit of one more Gbit/s in
+    the dimension where it helps most. The benefit is the decrease of the time minus the other prices of this Gbit/s."""
     limits, gbps, proof = question.limits, np.array(design.gbps), design.proof
     cost, used = np.array(limits.cost), math.fsum(design.gbps)
     budget_s = 0.0 if limits.budget is None or design.cost < limits.budget * (1 - KEPT) else proof.budget_s

@@ -23,7 +23,7 @@ _ROUNDING = 1e-9
 def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
     """Return the smallest and the largest value that each bandwidth can have under all limits; both are finite.
 
-    A dimension in which nothing is sent gets no more than its minimum. Raises ``InvalidInput`` when no bandwidths
+    The largest value of a dimension in which nothing is sent is its minimum. Raises ``InvalidInput`` when no bandwidths
     satisfy all limits, or when a bandwidth has no upper limit."""
     limits = question.limits
     least, most, cost = (np.array(each, float) for each in (limits.least, limits.most, limits.cost))

@@ -5,8 +5,8 @@ In: the number of servers and interfaces, the smallest number of steps that must
 heuristic ``chosen_steps`` is from the best.
 
 A circulant wiring of n servers has for each step a circuit from every server i to server (i + step) mod n. A step can
-be a ring over all servers if it has no common divisor with n. Only circulant graphs are searched; ``least_mean_hops``
-bounds all other wirings too.
+be a ring over all servers if the step and n have no common divisor. Only circulant graphs are searched;
+``least_mean_hops`` bounds all other wirings too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SCALE = 10_000
 def least_mean_hops(weights: Floats, interfaces: int) -> float:
     """Return a lower bound of the weighted mean of hops over all wirings (Moore bound).
 
-    With d interfaces a server has at most d other servers at one hop, d² at two, and so on. The bound assumes that a
-    server is nearest to those servers to which it sends most bytes. ``weights``: bytes by sender and receiver, shape
+    With d interfaces a server has at most d other servers at one hop, d² at two hops, and so on. The bound assumes that
+    a server is nearest to those servers to which it sends most bytes. ``weights``: bytes by sender and receiver, shape
     (servers, servers)."""
     servers = len(weights)
     near = np.zeros(servers, np.int64)

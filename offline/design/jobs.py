@@ -92,7 +92,7 @@ def _rounded(time_s: float) -> float:
 
 
 def question_of(shape: Shape, jobs: Iterable[DesignedJob]) -> Question:
-    """Return the question for these jobs. Each dimension in which they send gets at least ``LEAST_GBPS``."""
+    """Return the question for these jobs. Each dimension in which a job sends gets at least ``LEAST_GBPS``."""
     asked = Question(shape.names, tuple(term for job in jobs for term in job.terms), shape.limits)
     floors = (LEAST_GBPS if loaded else 0.0 for loaded in asked.loaded)
     least = tuple(map(max, asked.limits.least, floors))
@@ -102,8 +102,8 @@ def question_of(shape: Shape, jobs: Iterable[DesignedJob]) -> Question:
 def designed_jobs(files: Iterable[Path], shape: Shape, every_placement: bool = False) -> list[list[DesignedJob]]:
     """Return one list for each job in the files.
 
-    The list has the job in its placement, or with ``every_placement`` once for each possible placement of its model.
-    Raises ``InvalidInput``."""
+    The list has the job in its placement. With ``every_placement``, the list has the job once for each possible
+    placement of its model. Raises ``InvalidInput``."""
     found: list[list[DesignedJob]] = []
     problems: list[FieldProblem] = []
     for path in files:
@@ -211,8 +211,8 @@ def _add(loads: Loads, collective: Collective, ranks: Ints, shape: Shape) -> Non
 
     The ranks of a group usually form a block of NPUs: some places in each dimension, with an NPU at every combination
     of them. A collective of a block runs dimension by dimension. A group of another form runs the algorithm over all of
-    its ranks at once, as on a network of one dimension. So does every pipeline, because the order of its ranks
-    matters."""
+    its ranks at once, as on a network of one dimension. A pipeline always runs over all of its ranks at once, because
+    the order of its ranks matters."""
     places = [np.unique(at) for at in shape.coordinates(ranks)]
     spans = [len(at) for at in places]
     algorithm, size = collective.algorithm, collective.bytes_per_iteration

@@ -5,19 +5,20 @@ bytes on the most loaded link of any NPU times the NPU's number of links. The lo
 time.
 
 A collective runs through the dimensions one after the other, each time with the remaining part of the vector, and uses
-all links of an NPU equally. docs/design.md#time has the bytes that an NPU sends, and what is left. They are those of
-Won et al., "LIBRA", ISPASS 2024, arXiv 2109.11762, section III, and Cho et al., "BlueConnect", MLSys 2019.
+all links of an NPU equally. docs/design.md#time has the bytes that an NPU sends, and the part of the vector that
+remains. The formulas are those of Won et al., "LIBRA", ISPASS 2024, arXiv 2109.11762, section III, and Cho et al.,
+"BlueConnect", MLSys 2019.
 
 A group may have only k of the n places of a dimension:
 
-- Direct links: the group can use only the k-1 links between its places, out of n-1 links of each NPU. Its load is
-  therefore (n-1)/(k-1) times the bytes that an NPU sends. It adds up only with other traffic on the same links.
+- Direct links: the group can use only the k-1 links between its places, out of n-1 links of each NPU. The load of the
+  group is therefore (n-1)/(k-1) times the bytes that an NPU sends, and adds up only with traffic on the same links.
 - Ring: the bytes go all the way round, over the links of all NPUs there. If the places are adjacent and at most half of
   the ring, the bytes may instead turn back at the ends. A link then carries twice the bytes. In a phase, either all
   such groups turn back, or none: the choice with the smaller load counts.
 
-A transfer changes its coordinates dimension by dimension. In a ring it takes the shorter direction (half each way in a
-tie). With direct links it takes the link between the two places.
+A transfer changes its coordinates dimension by dimension. In a ring, the transfer takes the shorter direction (half
+each way in a tie). With direct links, the transfer takes the link between the two places.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Loads:
         """Add a collective that is run by the group of NPU 0, and by all other groups of the same form.
 
         - ``sent``, ``places``: as in ``add_collective``, for the group of NPU 0.
-        - ``beside``: number of these groups that share one line of NPUs, by dimension.
+        - ``beside``: number of such groups that share one line of NPUs, by dimension.
 
         On direct links the collective is added to NPU 0 alone, which represents all NPUs. No other NPU may therefore
         have transfers on the links within its own group."""
@@ -109,7 +110,7 @@ class Loads:
     def _is_part(self, d: int, places: Ints) -> bool:
         """Return whether a group at these places of dimension ``d`` leaves some links of its NPUs unused.
 
-        With a switch, no group does: an NPU has only one link, to the switch."""
+        With a switch, no group leaves links unused: an NPU has only one link, to the switch."""
         dimension = self._links[d].dimension
         return dimension.kind is not Kind.SWITCH and 1 < len(places) < dimension.size
 
@@ -222,7 +223,7 @@ class _RingLinks(_Links):
         """Bytes that go all the way round, on the links of each NPU, from groups with only a part of the ring.
 
         [0]: no group turns back, so these are the bytes of all such groups. [1]: every group that can turn back does
-        so, so these are the bytes of the others."""
+        so, so these are the bytes of the groups that cannot."""
         self._turned = np.zeros_like(self._begins)
         """Bytes on one link from groups that turn back."""
 

@@ -26,7 +26,7 @@ _ONLY_HERE = ("weight", "placement", "compute", "parallelizations", "hosts", "en
 def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:
     """Return one ``Offer`` per job in the files: the job with its parallelizations. Raises ``InvalidInput``.
 
-    ``servers``: number of servers of the fabric; a job without addresses gets all of them."""
+    ``servers``: number of servers of the fabric; a job without addresses gets all servers."""
     found: list[Offer] = []
     problems: list[FieldProblem] = []
     for path in files:
@@ -64,7 +64,7 @@ def _offer(data: Any, servers: int) -> Offer:
 
 
 def _servers_and_ranks(job: JobInDesign, servers: int) -> tuple[int, int]:
-    """Return the number of servers, and of ranks on each. Raises ``InvalidInput``."""
+    """Return the number of servers, and the number of ranks on each server. Raises ``InvalidInput``."""
     if job.hosts:
         count, ranks_each = len(addresses_in("hosts", job.hosts)), job.ranks_per_host
     elif job.endpoints:

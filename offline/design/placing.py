@@ -1,11 +1,11 @@
 """Placement of a model's parallelism on the dimensions of a network, and the bytes sent in each dimension. Pure.
 
 In: a model, its parallelism, and the order in which the parts of the parallelism fill the dimensions, beginning with
-the first one. Out: the bytes of each dimension by phase.
+the first dimension. Out: the bytes of each dimension by phase.
 
-A part fills the free places of a dimension and continues in the next one, so each of its groups is a block of NPUs.
-There is no placement if a part's remaining ranks neither divide the free places of a dimension nor are a multiple of
-them.
+A part fills the free places of a dimension and continues in the next dimension, so each of its groups is a block of
+NPUs. No placement exists if the number of a part's remaining ranks is neither a divisor nor a multiple of the number of
+free places in a dimension.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PARTS_OF = {
     "data": (Part.EXPERT, Part.DATA),
     "expert-data": (Part.DATA,),
 }
-"""Parts that a group extends over, by the kind of the group (``models.sent``): its ranks differ in these parts only.
+"""Parts in which the ranks of a group differ, by the kind of the group (``models.sent``).
 
 Groups of the kinds "pipeline" and "embedding" are not listed: their ranks differ in the stage, and their traffic is
 transfers between NPUs."""

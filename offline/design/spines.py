@@ -6,8 +6,8 @@ the planner's own routes reach a goal with every failure.
 
 Failures that differ only by symmetry are tried once. In a fat-tree, the aggregation switches at one *position*, one in
 each pod, share one group of cores. At each position either some pods lose their aggregation switch, or a number of
-cores of the group fail. Positions are interchangeable: failures X at one and Y at another are the same as Y and X. So a
-way to fail is a multiset with one element per position.
+cores of the group fail. Positions are interchangeable: failures X at one position and Y at another have the same effect
+as Y at the first and X at the second. So a way to fail is a multiset with one element per position.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ def _ways_of_remaining(
     failures at one position.
 
     Each multiset appears once, because positions are sorted: a position has at most as many failures as the previous
-    one. If it has equally many, its failed members are the same or later ones. The first ways have few failures per
-    position, since failures at many positions are most likely to cut off a pod."""
+    one. If a position has equally many failures, its failed members are the same as those of the previous position, or
+    later in order. The first ways have few failures per position, since failures at many positions are most likely to
+    cut off a pod."""
     if not failed:
         yield ((),) * positions
         return
@@ -88,9 +89,7 @@ def count_of_ways(positions: int, members: int, alike: bool, failed: int) -> int
 REACHED = 1 + 1e-9
 """Largest slowdown / goal at which the goal counts as reached; it allows for rounding errors."""
 MOST_LINKS = 4_000_000
-"""Largest number of links that are examined, over all fabrics, intact and with each failure.
-
-Examining so many links takes about half a minute."""
+"""Largest number of links that are examined, over all fabrics, intact and with each failure; takes half a minute."""
 
 Names = tuple[str, ...]
 
@@ -265,7 +264,7 @@ def smallest(
 ) -> tuple[Choice, Plan] | None:
     """Return the first choice whose planned routes reach the goal with all failures, and one of its plans.
 
-    A choice has one plan for each way to fail; the one with the largest slowdown is returned. ``goal`` is the largest
+    A choice has one plan for each way to fail; the plan with the largest slowdown is returned. ``goal`` is the largest
     allowed slowdown of any job with any failures. Choices whose bound is above the goal are not planned. Returns None
     when no choice reaches the goal. Raises ``SignalboxError`` when the planner has no answer."""
     for each in found:

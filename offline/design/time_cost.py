@@ -5,12 +5,12 @@ bandwidths, but its product with cost is not. The search is therefore over the c
 
 Let phi(c) be the least time at a cost of at most c; one programme of ``bandwidth`` computes it. phi is convex and
 decreasing, and the prices of each solution give a line below phi. So the product c * line(c) is a lower bound of time x
-cost. Between two costs it is concave, so its minimum is at an end or where two lines cross. The next programme is
-solved there, until no cost can improve the product by more than ``_PRECISION``.
+cost. Between two costs the product is concave, so its minimum is at an end or where two lines cross. The next programme
+is solved at the cost of this minimum, until no cost can improve time x cost by more than ``_PRECISION``.
 
-A geometric programme would need limits that are all upper limits, and terms without floors. It cannot require that the
-total is used up. But with floors and only upper limits, the product is least with almost no bandwidth, that is, without
-any network.
+A geometric programme would need limits that are all upper limits, and terms without floors. A geometric programme
+cannot require that the total is used up. But with floors and only upper limits, time x cost is least with almost no
+bandwidth, that is, without any network.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def best_product(question: Question) -> Tradeoff:
 def _worth_of_total(question: Question, best: Design) -> float | None:
     """Return the decrease of the product time x cost per Gbit/s added to ``total_gbps``, or None if it is unknown.
 
-    At the same cost the decrease is the cost times the total's price in seconds. At the least possible cost one more
-    Gbit/s also raises the cost, by the amount that ``cheapest_more`` returns."""
+    If the cost stays the same, the decrease is the cost times the total's price in seconds. At the least possible cost
+    one more Gbit/s also raises the cost, by the amount that ``cheapest_more`` returns."""
     at_same_cost, more_s = best.cost * best.proof.total_s, best.time_s - best.cost * best.proof.budget_s
     if more_s <= best.time_s * _PRECISION:
         return at_same_cost
@@ -112,11 +112,11 @@ def _worth_of_total(question: Question, best: Design) -> float | None:
 
 
 def _proof_at(best: Design, lines: Sequence[_Line]) -> Proof:
-    """Return the proof for a price of the budget of time / cost. At this price time x cost is stationary.
+    """Return the proof in which the price of the budget is time / cost: at this price, time x cost is stationary.
 
     Each line has a proof with its own price of the budget. If time / cost is between the prices of two neighbouring
-    lines, the result is a mixture of their proofs. If it is above the prices of all lines, the result is the first
-    proof; if it is below, the last."""
+    lines, the result is a mixture of their proofs. If time / cost is above the prices of all lines, the result is the
+    first proof; if it is below all prices, the last proof."""
     price = best.time_s / best.cost
     for one, other in pairwise(line.proof for line in lines):
         if one.budget_s >= price > other.budget_s:

@@ -31,8 +31,8 @@ Report = dict[str, Any]
 def wiring_report(found: Sequence[Answer], servers: int, interfaces: int, rates: Rates, exact: bool) -> Report:
     """Return the report on the wirings of all jobs.
 
-    ``exact``: add the proven best steps of circulant wirings for the chosen parallelization. They are given for at most
-    ``MOST_SERVERS`` servers."""
+    ``exact``: add the proven best steps of circulant wirings for the chosen parallelization. The best steps are given
+    for at most ``MOST_SERVERS`` servers."""
     return {
         "servers": servers,
         "interfaces": interfaces,

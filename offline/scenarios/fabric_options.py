@@ -1,6 +1,6 @@
 """Options that the offline commands share, as plain values. Every command imports this file, so it must load quickly.
 
-``commands.scenario`` reads them from a command line, ``scenario`` uses them.
+``commands.scenario`` reads the options from a command line, ``scenario`` uses them.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def _named_cables(
 
 
 def listing(names: Collection[str]) -> str:
-    """Return the names separated by commas. Of many names it shows the first two, the last and the count."""
+    """Return the names separated by commas; of many names only the first two, the last, and the count."""
     names = list(names)
     if len(names) > _SHOWN:
         return f"{names[0]}, {names[1]}, … {names[-1]} ({len(names)} in all)"

@@ -59,7 +59,7 @@ def generate(
 ) -> Workload:
     """Return the lines of ``jobs`` jobs that share no host; their models are drawn from ``MODELS`` with repetition.
 
-    - ``ring_size``: hosts of a ring; where they do not fit, the size is halved, down to two.
+    - ``ring_size``: number of hosts of a ring; where a ring does not fit, the number is halved, down to two.
     - ``max_rings``: largest number of rings of a job, for fabrics that are too small for all rings of a model.
 
     Raises ``InvalidInput`` when not even rings of two hosts fit, and for numbers that are too small."""
@@ -121,8 +121,8 @@ class _Places:
 def _ring_sizes(rings: Sequence[int], wanted: int, hosts: int) -> list[int]:
     """Return the size of the rings of each job.
 
-    The size is ``wanted`` if the hosts suffice. Otherwise it is halved until at least rings of two hosts fit for all
-    later jobs. ``rings``: number of rings of each job. Raises ``InvalidInput`` if rings of two hosts do not fit."""
+    The size is ``wanted`` if the hosts suffice. If not, the size is halved until at least rings of two hosts fit for
+    all later jobs. ``rings``: number of rings of each job. Raises ``InvalidInput`` if rings of two hosts do not fit."""
     least = 2 * sum(rings)
     if least > hosts:
         message = f"the jobs need at least {least} hosts, the fabric has {hosts}; fewer jobs or rings would fit"

@@ -121,8 +121,8 @@ def _circuits(graph: _Graph) -> Iterator[Circuit]:
 def write_graph(path: Path, topology: Topology) -> None:
     """Write a topology as a file from which ``graph_topology`` reads the same topology. Raises ``OSError``.
 
-    Reading restores switches, cables or circuits, rates, and hosts with their addresses. It numbers ports by the scheme
-    ``OFFLINE``."""
+    Reading restores switches, cables or circuits, rates, and hosts with their addresses, and numbers ports by the
+    scheme ``OFFLINE``."""
     nodes = [{"id": switch.name, "kind": "switch"} for switch in topology.switches]
     nodes += [{"id": host.name, "kind": "host"} for host in topology.hosts]
     ends = [(cable.a, cable.b, cable.bps) for cable in topology.cables]

@@ -1,7 +1,7 @@
 """Jobs of an offline plan that are described by files of job specs, as they are announced to a controller.
 
-The file format, its errors, and the rules by which jobs are accepted together are those of the controller. But there is
-no limit on the number of jobs, and all hosts and what each job sends must be known.
+The file format, its errors, and the rules by which jobs are accepted together are those of the controller. There are
+two differences: the number of jobs is not limited, and all hosts and the traffic of each job must be known.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@ In: ``FabricOptions`` from a command line. Out: a ``Scenario``: the fabric with 
 the names of hosts, switches, links and paths.
 
 ``StretchedPaths`` also has paths that are longer than the shortest. Such a detour visits no switch twice, and avoids
-each switch from which ECMP may lead back to an earlier switch of the path. Every hop, pinned or not, then leads closer
-to the destination or along the path. So packets arrive even where only some switches of a path have its pins. This
-holds only while neither next hops nor paths change (docs/explanation/forwarding.md#why-no-detours).
+each switch from which ECMP may lead back to an earlier switch of the path. With such detours, every hop, pinned or not,
+leads closer to the destination or along the path. So packets arrive even where only some switches of a path have its
+pins. This guarantee holds only while neither next hops nor paths change
+(docs/explanation/forwarding.md#why-no-detours).
 """
 
 from __future__ import annotations
@@ -203,7 +204,7 @@ def fail(intact: Fabric, options: FabricOptions) -> Fabric:
 
 
 def _only_what_belongs_together(options: FabricOptions) -> None:
-    """Raise ``WrongUsage`` for options that would be ignored, and for rates outside the limits."""
+    """Raise ``WrongUsage`` for options that other options make useless, and for rates outside the limits."""
     of_leaf_spine = ("leaves", "spines", "hosts_per_leaf")
     foreign: tuple[str, ...]
     if options.graph is not None:

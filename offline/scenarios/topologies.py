@@ -22,9 +22,10 @@ from signalbox.errors import FieldProblem, InvalidInput
 _ADDRESSES = 1 << 24
 _SMALLEST_PREFIX = 256
 _MOST_CABLES = 1_000_000
-"""Largest number of cables and NICs together. Each takes about 0.5 kB of memory.
+"""Largest number of cables and NICs together.
 
-A fabric of 512 leaves, 128 spines and 256 hosts per leaf has 200,000."""
+Each cable takes about 0.5 kB of memory. A fabric of 512 leaves, 128 spines and 256 hosts per leaf has 200,000
+cables."""
 
 
 class Switch(NamedTuple):
@@ -69,7 +70,7 @@ class Host(NamedTuple):
 class Circuit(NamedTuple):
     """Circuit from ``src`` to ``dst``, in one direction.
 
-    ``port``: number of the port to the optical switch; it is the same on both switches."""
+    ``port``: number of the port to the optical switch, which is the same on both switches."""
 
     src: str
     dst: str

@@ -1,7 +1,7 @@
 """Training jobs with whole iterations, and workload files of "Routing for Large ML Models" (arXiv 2503.05324).
 
-Workload files, a generator or a job spec (``announced``, ``job_files``) describe a job. The planner plans it like an
-announced job, and ``simulator`` trains it: computing as well as communication.
+Workload files, a generator or a job spec (``announced``, ``job_files``) describe a job. The planner plans the job like
+an announced job, and ``simulator`` trains the job: computing as well as communication.
 
 docs/reference/file-formats.md#workload describes the files. A line has the numbers of a ``Line``, one per flow; lines
 that start with ``#`` are headers. The n lines with the same ``stage_index`` are one ring, which runs an all-reduce in

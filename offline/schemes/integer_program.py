@@ -44,9 +44,9 @@ def min_max_ilp(choices: PathChoices, floor: float, limits: PlanLimits) -> Route
     most alpha, and alpha is minimized. ``floor``: the slowdown (>= 1) that NICs impose on every routing; smaller loads
     of links count as ``floor``.
 
-    The publication minimizes the number of flows on a link, this function the load as ``efficiency`` defines it. Both
-    are the same when flows are equal, fill a link and have one phase. Unlike in ``whole_flows.cpsat``, neither classes
-    of flows nor the running routes help the solver."""
+    The publication minimizes the number of flows on a link, this function the load as ``efficiency`` defines it. Number
+    and load are the same when flows are equal, fill a link and have one phase. Unlike in ``whole_flows.cpsat``, neither
+    classes of flows nor the running routes help the solver."""
     model = cp_model.CpModel()
     takes = [[model.new_bool_var("") for _ in range(options.shape[1])] for options in choices.options]
     for paths in takes:

@@ -32,8 +32,8 @@ FEW = 24
 REACH = 160
 """Largest number of connections affected by an event for which only their rates are recomputed.
 
-Above it, the rates of all connections are recomputed: with numpy this is faster than the search for further affected
-connections."""
+If an event affects more connections, the rates of all connections are recomputed: with numpy this is faster than the
+search for further affected connections."""
 
 
 Uses = Mapping[int, float]
@@ -46,9 +46,9 @@ def _fill(capacity_bps: Floats, links: Ints, parts: Floats, weights: Floats) -> 
     The algorithm is that of Bertsekas and Gallager, "Data Networks", section 6.5.2. ``links``, ``parts``: shape
     (connections, hops). The last link has infinite capacity and fills up short rows.
 
-    A round fixes the rates of all connections of certain links. A link qualifies if none of its connections has a
-    smaller share on another link. The link is then the bottleneck of all its connections. Rates that are fixed later
-    can only raise the shares of other links, so a round need not be limited to the one link with the smallest share."""
+    A round fixes the rates of all connections of each link that is the bottleneck of all its connections: none of these
+    connections has a smaller share on another link. Rates that are fixed later can only raise the shares of other
+    links, so a round need not be limited to the one link with the smallest share."""
     rates = np.zeros(len(links))
     left = np.array(capacity_bps)
     waiting = np.arange(len(links))
@@ -163,7 +163,8 @@ class Fluid:
     def stop(self, connection: int, sent_until_s: float = math.inf) -> float:
         """End a connection before it is done, and return the number of bits that were not sent; 0 when it is idle.
 
-        ``sent_until_s``: count only bits sent until this earlier time, which is after the last change of the rate."""
+        ``sent_until_s``: count only bits sent until this time, which is in the past, but after the last change of the
+        rate."""
         if connection not in self._active:
             return 0.0
         sent_s = max(0.0, min(self.now_s, sent_until_s) - float(self._since_s[connection]))
@@ -190,7 +191,7 @@ class Fluid:
         return done
 
     def rates_bps(self) -> dict[int, float]:
-        """Return the rate of every connection that is sending; with helpers, the rate of all together."""
+        """Return the rate of every connection that is sending; the rates of helpers are added."""
         self._settle()
         return {one: float(self._rate_bps[one]) for one in sorted(self._active) if self._first[one] == one}
 

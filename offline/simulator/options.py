@@ -50,8 +50,8 @@ class Options:
     max_moves: int | None = None
     """Largest number of pinned flows that one cycle may move; None: no limit. For ``Replan.HYSTERESIS``."""
     lose_sent: bool = False
-    """Whether a flow that is moved has to send some bits again: those since the previous event.
+    """Whether a moved flow has to send the bits since the previous event again.
 
-    This applies to moves at the end of another all-reduce, as in the published simulator."""
+    The option applies to moves at the end of another job's all-reduce, as in the published simulator."""
     seed: int = 1
     """Seed of hashes and start times."""

@@ -24,7 +24,7 @@ class Routing:
     - ``plans``: number of plans that were made.
     - ``adopted``: number of plans that changed a route.
     - ``moves``: number of times that a flow with a route got another route.
-    - ``goal``: plan that the last cycle approached and has not reached."""
+    - ``goal``: plan that the last cycle approached, but has not reached."""
 
     def __init__(
         self, scheme: Scheme, replan: Replan, min_gain: float, seed: int, live: PlanLimits | None = None

@@ -230,8 +230,8 @@ class _Simulation:
     def _handle_done(self, done: Iterable[int]) -> None:
         """Handle connections that are done.
 
-        If several are done at the same time, all of them are ended before any next step begins. A plan that is made now
-        thus counts only flows that still send."""
+        If several connections are done at the same time, all of them are ended before any next step begins. So a plan
+        that is made now counts only flows that still send."""
         lines = [self._line_of[connection] for connection in done]
         finished: list[_Ring] = []
         for line in lines:

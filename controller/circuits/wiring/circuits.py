@@ -3,10 +3,9 @@
 Every server has interfaces 0 to d-1. Interface k of all servers is connected to optical switch k, which passes the
 light of one server on to another server: a *circuit*. Circuits have one direction, so an optical switch is a partial
 permutation of the servers. Any directed graph with at most d circuits out of and into each server consists of d such
-permutations (König). Servers are numbered from 0, and forward packets for each other.
-
-*Hops* are the numbers of circuits on shortest paths from server to server. A set of servers is a Python integer with
-one bit per server, so that a breadth-first search from all of 1,024 servers takes milliseconds.
+permutations (König). Servers are numbered from 0, and forward packets for each other. The *hops* from one server to
+another are the number of circuits on a shortest path. A set of servers is a Python integer with one bit per server, so
+that a breadth-first search from all of 1,024 servers takes milliseconds.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ Peers = tuple[int | None, ...]
 
 
 class Port(NamedTuple):
-    """Interface of a server. It sends over one circuit, and receives over another one."""
+    """Interface of a server. It sends over one circuit, and receives over another circuit."""
 
     server: int
     interface: int
 
 
 class Circuit(NamedTuple):
-    """Connection from a port ``src`` of one server to a port ``dst`` of another.
+    """Connection from a port ``src`` of one server to a port ``dst`` of another server.
 
     Both ports have the same interface number, which is also the number of the optical switch between them."""
 
@@ -168,8 +167,8 @@ def hops_between(wiring: Wiring) -> Ints:
 def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
     """Return, for each offset, the hops from a server i to server (i + offset) mod n over circuits of these steps.
 
-    This is the smallest number of steps that add up to the offset modulo n. It is like the smallest number of coins
-    that add up to an amount. The entry of an offset that no steps add up to is ``UNREACHED``."""
+    The hops are the smallest number of steps that add up to the offset modulo n, like the smallest number of coins that
+    add up to an amount. The entry of an offset that no steps add up to is ``UNREACHED``."""
     hops: Ints = np.full(servers, UNREACHED)
     for count, reached in enumerate(_as_booleans([1, *_first_reached(servers, steps)], servers)):
         hops[reached] = count
@@ -179,7 +178,7 @@ def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
 def total_and_most(servers: int, steps: Sequence[int]) -> tuple[int, int] | None:
     """Return the sum and the largest of ``hops_by_offset`` over all offsets; None if an offset is not reached.
 
-    This must be fast, because a search calls it for thousands of sets of steps."""
+    The function must be fast, because a search calls it for thousands of sets of steps."""
     counts = [reached.bit_count() for reached in _first_reached(servers, steps)]
     if sum(counts) < servers - 1:
         return None
@@ -247,8 +246,8 @@ def spread(wiring: Wiring, hops: Ints, sent: Floats) -> Floats:
     Every server divides its traffic evenly over all shortest paths, as hashing does on average. The best routing, with
     subflows of any size, has at most the same largest load.
 
-    ``hops``, ``sent``: hops and bytes from the row's server to the column's server. Both may have only the columns of
-    some destinations. Pairs that are not connected are left out."""
+    ``hops``, ``sent``: hops and bytes from the row's server to the column's server; both arrays may have only the
+    columns of some destinations. Pairs that are not connected are left out."""
     waiting = np.where(hops > 0, sent, 0.0)
     loads = np.zeros((wiring.interfaces, wiring.servers))
     active = [np.array([peer is not None for peer in peers]) for peers in wiring.peers]

@@ -3,8 +3,8 @@
 In: ``Offer``s, and the available servers, interfaces and rates. Out, for every parallelization: its wiring and the
 planner's routes; the time of an iteration on them, and its lower bound; the time on the alternative. The alternative is
 one switch that connects all servers. ``Answer.best`` is the parallelization with the shortest iteration. Each
-parallelization is evaluated on a wiring that was found for it alone, so a search that changes both in turn would find
-nothing better.
+parallelization is evaluated on a wiring that was found for it alone, so a search that changes parallelization and
+wiring in turn would find nothing better.
 
 Servers forward packets for each other, so some bytes pass several circuits. All circuits together need at least the
 time (1 + r h) / (d B), and the alternative needs (1 + r) / F. If r is above a *break-even*, forwarding costs more time
@@ -41,7 +41,7 @@ from signalbox.jobs.subflows import Dividing, Pair
 COST_RATIO = 3.2
 """Cost of an ideal switch divided by the cost of direct connection at the same rate (TopoOpt, NSDI 2023, section 5.2).
 
-At the same cost a switch therefore has a rate of d B / 3.2 per server (Wang et al.)."""
+At the same cost, a switch therefore has a rate of d B / 3.2 per server, with d interfaces of rate B."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ class BreakEven:
     def most_ratio(self) -> float:
         """Ratio r at which direct connection and the alternative take the same time, with the same h.
 
-        It is ``inf`` if direct connection is never slower, and 0 if it is slower even with rings alone."""
+        The value is ``inf`` if direct connection is never slower, and 0 if direct connection is slower even with rings
+        alone."""
         if self.direct_bps <= self.other_bps:
             return 0.0 if self.direct_bps < self.other_bps or self.hops > 1 else math.inf
         if self.hops * self.other_bps <= self.direct_bps:
@@ -81,8 +82,8 @@ class BreakEven:
 MOST_SEARCHED = 5_000
 """Largest number of flows for which the planner searches for routes.
 
-If there are more flows, the routes of only one wiring are planned. If it is circulant, the flows keep the routes of
-coin change, which use the fewest circuits (``rings``)."""
+If there are more flows, the routes of only one wiring are planned. On a circulant wiring, the flows then keep the
+routes of coin change, which use the fewest circuits (``rings``)."""
 
 MOST_PLANNED = 4
 """Largest number of wirings of one parallelization whose routes are planned."""
@@ -108,7 +109,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Job and its parallelizations. A job whose spec lists none has one ``Way``, with the spec itself."""
+    """Job and its parallelizations. A job without ``parallelizations`` has one ``Way``, with the spec itself."""
 
     job_id: str
     servers: int
@@ -237,8 +238,8 @@ def answers(offers: Sequence[Offer], interfaces: int, rates: Rates, limits: Plan
 def evaluated(way: Way, interfaces: int, rates: Rates, limits: PlanLimits) -> Evaluated:
     """Return the parallelization on the wiring with the shortest planned iteration.
 
-    The ``MOST_PLANNED`` wirings with the least expected times are candidates. The first one is always planned. Each of
-    the others is planned only if its lower bound is below the shortest planned iteration so far. Raises
+    The ``MOST_PLANNED`` wirings with the least expected times are candidates. The first candidate is always planned.
+    Each further candidate is planned only if its lower bound is below the shortest planned iteration so far. Raises
     ``SignalboxError`` if the planner finds no plan."""
     first, *others = ranked(traffic_of(way.spec), interfaces, rates.interface_gbps * GIGABIT, MOST_PLANNED)
     best = evaluated_on(first, way, rates, limits)

@@ -6,10 +6,9 @@ a lower bound of the time over all routings, and the expected time.
 Candidates follow TopoOpt (Wang et al., NSDI 2023, algorithm 1): the rings get a number of interfaces in proportion to
 the bytes of all-reduces, with near-geometric steps. Each remaining interface gets a matching of maximum weight for the
 pairs. Further candidates have other divisions of the interfaces, or are circulant wirings with steps chosen for the
-pairs. The one with the least expected time is chosen.
-
-An optical switch connects the sending side of each server to the receiving side of another one. So a matching pairs
-senders with receivers (a bipartite graph), not servers with each other. OR-Tools finds it as a flow of minimum cost.
+pairs. The candidate with the least expected time is chosen. An optical switch connects the sending side of each server
+to the receiving side of another server. So a matching pairs senders with receivers (a bipartite graph), not servers
+with each other. OR-Tools finds the matching as a flow of minimum cost.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ MOST_SPREAD = 1 << 22
 _SERVERS_TRIED = 256 * 16
 """Largest product (servers x interfaces) for which circulant wirings with any number of interfaces for rings are tried.
 
-Above it, all interfaces of a circulant wiring are for rings."""
+For larger products, all interfaces of a circulant wiring are for rings."""
 _DIVISIONS_TRIED = 1 << 14
 """Largest product (servers x possible divisions) for which ``_divisions`` returns all possible divisions."""
 
@@ -88,7 +87,7 @@ class Found:
 
     @property
     def bandwidth_tax(self) -> float:
-        """Bytes that all circuits carry, divided by the bytes that servers send to others; 1 if no server forwards."""
+        """Bytes that all circuits carry / bytes that servers send to other servers; 1 if no server forwards."""
         sent = self.traffic.in_rings + float(self.traffic.of_pairs.sum())
         pairs = float(self.pairs_and_free_rings.sum())
         return (sent - pairs + pairs * self.pair_hops) / sent if sent else 1.0
@@ -179,7 +178,7 @@ class Found:
 
 
 def find(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
-    """Return the candidate with the least ``cost``, and the first of equal ones.
+    """Return the candidate with the least ``cost``, and the first of equal candidates.
 
     Raises ``ValueError`` without servers or interfaces to connect."""
     return ranked(traffic, interfaces, interface_bps, 1)[0]
@@ -223,8 +222,9 @@ def _divisions(traffic: Traffic, interfaces: int) -> Sequence[Sequence[int]]:
     """Return the divisions of the interfaces that are to be tried.
 
     A division is a tuple with the number of interfaces of each ``Rings``. Interfaces that are left over are for pairs.
-    If there are rings, they get at least one interface. If there are few divisions, all are returned. Otherwise one is
-    returned for each number of interfaces of all rings together, in proportion to the bytes."""
+    If there are rings, they get at least one interface. Up to the limit ``_DIVISIONS_TRIED``, all divisions are
+    returned. Above it, one division is returned for each number of interfaces of all rings together, in proportion to
+    the bytes."""
     kinds = len(traffic.rings)
     if not kinds:
         return [()]
@@ -262,8 +262,8 @@ def _divided(
 ) -> tuple[Wiring, tuple[Orders, ...]]:
     """Return a wiring with ``shares`` interfaces for each ``Rings``, and the others for ``matchings``.
 
-    ``connected``: whether every server must reach every other one. If no ring includes all servers, one of the other
-    interfaces then gets a ring over all servers."""
+    ``connected``: whether every server must reach every other server. If so, and no ring includes all servers, one of
+    the other interfaces gets a ring over all servers."""
     orders = tuple(_orders(rings, count) for rings, count in zip(traffic.rings, shares, strict=True))
     layers = [_layer(traffic.servers, layer) for of in orders for layer in of]
     over_all = any(len(order) == traffic.servers for of in orders for layer in of for order in layer)

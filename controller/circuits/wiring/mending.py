@@ -45,7 +45,7 @@ def mended(
 
     ``sent``: bytes from the row's server to the column's server, by phase; shape (servers, servers). ``lost``: circuits
     of the wiring that do not work. ``dead``: interfaces that do not work. ``fixed``: optical switches that keep their
-    working circuits and cannot make others."""
+    working circuits and cannot make new circuits."""
     free = [interface for interface in range(wiring.interfaces) if interface not in fixed]
     gone = {*lost, *(each for each in wiring.circuits if each.src in dead or each.dst in dead)}
     found = Wiring(wiring.servers, tuple(_without(peers, k, gone) for k, peers in enumerate(wiring.peers)))
@@ -73,8 +73,7 @@ def _with_free_ports_connected(
 ) -> Wiring:
     """Return the wiring with its free ports connected.
 
-    The optical switches are taken one after the other. For each, the cheapest set of new circuits is chosen
-    (``_cost``)."""
+    For one optical switch after the other, the cheapest set of new circuits is chosen (``_cost``)."""
     for interface in interfaces:
         ways = [_with(wiring, interface, made) for made in _ways(wiring.peers[interface], interface, lost, dead)]
         wiring = min(ways, key=lambda each: _cost(sent, each))

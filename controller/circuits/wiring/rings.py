@@ -4,9 +4,9 @@ In: servers, steps, bytes or rates. Out: the steps of rings; a way for each offs
 
 In a ring over n servers, each server sends to the server whose number is higher by ``step`` (modulo n). The ring visits
 all servers if and only if the step is coprime to n. Every such ring takes the same time for an all-reduce, so the steps
-can be chosen so that other traffic on the same circuits has short paths. This follows Wang et al., "TopoOpt:
-Co-optimizing Network Topology and Parallelization Strategy for Distributed Training Jobs", NSDI 2023 (TotientPerms and
-SelectPermutations). Near-geometric steps keep the diameter of d rings within d n^(1/d).
+can be chosen so that other traffic on the same circuits has short paths. The choice of steps follows Wang et al.,
+"TopoOpt: Co-optimizing Network Topology and Parallelization Strategy for Distributed Training Jobs", NSDI 2023
+(TotientPerms and SelectPermutations). Near-geometric steps keep the diameter of d rings within d n^(1/d).
 
 A path from server i to server (i + offset) mod n corresponds to a *way* to pay the amount ``offset``, modulo n, with
 steps as coins. The shortest paths use the fewest coins (CoinChangeMod in the same paper).
@@ -49,8 +49,8 @@ def totient_steps(servers: int) -> tuple[int, ...]:
 def geometric_steps(servers: int, rings: int) -> tuple[int, ...]:
     """Return near-geometric steps of rings, starting with 1.
 
-    Each further step is the unused step closest to n^(1/rings) times the previous one, the smaller one of two equally
-    close. If there are fewer steps than rings, steps are repeated, which gives parallel rings."""
+    Each further step is the unused step closest to n^(1/rings) times the previous step; of two equally close steps, the
+    smaller one. If there are fewer steps than rings, steps are repeated, which gives parallel rings."""
     allowed = totient_steps(servers)
     chosen: list[int] = []
     ratio = servers ** (1 / rings) if rings else 1.0
@@ -111,10 +111,10 @@ def chosen_steps(
 
 
 def ring_order(members: Sequence[int], step: int) -> tuple[int, ...]:
-    """Return the members in ring order: each is ``step`` positions after the previous one, modulo their number.
+    """Return the members in ring order: each member is ``step`` positions after the previous one, modulo their number.
 
     Example: ``ring_order((0, 1, 2, 3, 4), 2)`` is ``(0, 2, 4, 1, 3)``. Raises ``ValueError`` if the step is not coprime
-    to the number of members, which would give several rings."""
+    to the number of members: such a step gives several rings."""
     size = len(members)
     if math.gcd(step, size) != 1:
         raise ValueError(f"step {step} divides {size} servers into several rings")
@@ -159,7 +159,7 @@ _ROUNDS = 8
 _ROUNDING = 1e-9
 
 MOST_EVENED = 20_000
-"""Largest number of flows for which ways are chosen flow by flow. Otherwise all flows of an offset use the same way."""
+"""Largest number of flows for which ways are chosen flow by flow; above it, all flows of an offset use the same way."""
 _WAYS_OF_ONE = 16
 """Number of ways of an offset that are considered for a single flow. A flow may begin a way with any of its steps."""
 
@@ -217,7 +217,7 @@ def _with_even_loads(
 ) -> dict[tuple[int, int], InterfacePath]:
     """Return the ways after flows have changed, one by one, to ways with less loaded circuits.
 
-    This ends when no flow improves, or after ``_ROUNDS`` rounds. Each change decreases the sum of squares of all
+    The changes end when no flow improves, or after ``_ROUNDS`` rounds. Each change decreases the sum of squares of all
     loads."""
     hops = hops_by_offset(servers, steps)
     others = {

@@ -217,7 +217,7 @@ def _rings_of(parts: Iterable[tuple[CollectiveGroup, Collective, Sequence[int]]]
     """Return the ``Rings`` of these collectives.
 
     Collectives of the same servers belong to one group. Each group joins the first ``Rings`` whose groups have no
-    server in common with it; if there is none, it begins new ``Rings``."""
+    server in common with the group. If no such ``Rings`` exists, the group begins new ``Rings``."""
     of_group = defaultdict[Order, list[tuple[CollectiveGroup, Collective, int]]](list)
     for part, collective, of_ranks in parts:
         if len(servers := tuple(sorted(set(of_ranks)))) > 1:

@@ -1,6 +1,6 @@
 """Dispatch of analysis requests, in the process that analyses (``Answerer``).
 
-The controller's process imports this module, but none that solves: OR-Tools costs 30 MB and half a second.
+The controller's process imports this module, but no module with a solver: OR-Tools costs 30 MB and half a second.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _outcomes_with_bounds(network: Network, felt: Sequence[Case], progress: Prog
 
 
 def _with_repairs(network: Network, bounded: Sequence[Outcome], ends_at: float, progress: Progress) -> list[Outcome]:
-    """Return the outcomes with slowdowns under hashing and after the repair, in order, as far as time allows."""
+    """Return the outcomes with slowdowns under hashing and after the repair, in order, until the time ``ends_at``."""
     limits = network.limits
     outcomes: list[Outcome] = []
     for outcome in bounded:
@@ -260,7 +260,7 @@ def failed(problem: Problem, failure: Failure) -> Problem:
 
 
 def _cables(fabric: Fabric, with_hosts: Collection[Dpid]) -> dict[tuple[Dpid, Dpid], list[tuple[PortRef, PortRef]]]:
-    """Return the ports of cables (no circuits), sorted, by pair of switches; one with hosts is first."""
+    """Return sorted ports of cables (no circuits) by pair of switches; a switch with hosts is first in its pair."""
     between: defaultdict[tuple[Dpid, Dpid], set[tuple[PortRef, PortRef]]] = defaultdict(set)
     for link in (link for link in fabric.links.values() if not link.one_way):
         a, b = sorted((link.src, link.dst), key=lambda end: (end.dpid not in with_hosts, end))

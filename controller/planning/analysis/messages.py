@@ -151,7 +151,7 @@ class AnalyseJob:
     without_path: int = 0
     """Number of the job's flows that have no path in the fabric.
 
-    Flows of a host whose port is down are included, although the planning problem does not contain them."""
+    The number includes flows of a host whose port is down, which the planning problem does not contain."""
     arrangement: Arrangement | None = None
     """Arrangement of the job by an extension; None for most jobs."""
     withheld: str = ""
@@ -252,7 +252,7 @@ def analysis_request(
 
 
 def _efficiencies_measured(fabric: Fabric, job: Job) -> tuple[float | None, float | None]:
-    """Return measured efficiencies, or None: at the mean time, and at the median without first iterations."""
+    """Return the efficiency measured at the mean communication time, and at the median without first iterations."""
     reported = job.vitals.reported
     if reported.planned is not job.sending or not reported.mean_communication_s or not job.per_iteration:
         return None, None
@@ -270,8 +270,7 @@ LEAST_BACKGROUND = 0.01
 NOTICEABLE = 0.05
 """Relative increase of a job's communication time above which the job is called slow.
 
-Loads that rest on counters have an error of some percent, and the iterations of an undisturbed job differ by as
-much."""
+Loads from counters have an error of some percent, and the iterations of an undisturbed job differ by as much."""
 
 
 class Verdict(StrEnum):
@@ -330,7 +329,7 @@ class LeafCut:
 
     A cut has one of these sets of flows:
     - all flows out of the leaf, or all flows into it;
-    - only the flows to ``other_leaf``, or only those from it;
+    - only the flows to ``other_leaf``, or only the flows from ``other_leaf``;
     - on three tiers, the flows from some leaves of a pod to other pods, or from other pods to these leaves. ``leaf``
       then gives the number of these leaves, and names one of them."""
 
@@ -344,8 +343,7 @@ class LeafCut:
     fluid_slowdown: float
     """Load of the links if the flows of the cut were spread evenly over the links."""
     whole_slowdown: float
-    """Lower bound of the load of the most loaded link, when no flow is divided into more subflows than are allowed for
-    it."""
+    """Lower bound of the load of the most loaded link, when no flow is divided into more subflows than it may have."""
     jobs: tuple[JobFlows, ...]
     """Number of flows of each job, the job with the most flows first."""
     subflows: int
@@ -497,7 +495,7 @@ class Outcome:
     rerouted: tuple[int, int]
     """Smallest and largest number of flows, over the failures of the case, that must change to other paths.
 
-    These flows are pinned to failed links and have other paths."""
+    The counted flows are pinned to failed links and have other paths."""
     basis: Literal["plan", "repair", "bound"]
     """Source of ``slowdown``.
 
@@ -515,7 +513,7 @@ class Outcome:
     slowdown: float | None = None
     """Worst slowdown after planning; None when only the bound is known."""
     moved: int = 0
-    """Number of flows with a valid route that the plan for the example moves."""
+    """Number of flows with a valid route that the plan for ``example`` moves."""
     first_slowdown: float | None = None
     """Worst slowdown after one planning cycle."""
     cycles: int | None = 0
@@ -545,7 +543,7 @@ class Present:
     """Result of the analysis without any failure."""
 
     slowdown: float
-    """Worst slowdown of the running routes, with the greedy's paths for flows without a valid route."""
+    """Worst slowdown of the running routes; flows without a valid route take the paths of the greedy algorithm."""
     bound: float
     fluid_bound: float
     integer_bound: float
@@ -559,12 +557,12 @@ class FailureAnalysis:
     """Analysis of failures."""
 
     pinned: bool
-    """Whether the routes in force were analysed; otherwise the routes of a plan, because no flow is pinned."""
+    """Whether the routes in force were analysed; if False, the routes of a plan, because no flow is pinned."""
     present: Present
     outcomes: tuple[Outcome, ...]
     """Outcomes, the worst first; outcomes of which only the bound is known are last."""
     felt: tuple[Case, ...]
-    """All cases that affect some flow. A case that is missing in ``outcomes`` is no worse than the outcomes."""
+    """All cases that affect some flow. A case that is missing in ``outcomes`` is no worse than those listed there."""
     unfelt: tuple[Case, ...]
     """Cases that affect no flow."""
 
