@@ -370,11 +370,11 @@ class Links:
             if leaf in self.switch:
                 place[self.switch[leaf]] = number
         rows = np.flatnonzero(place[here] >= 0)
-        at, other = place[here[rows]], there[rows]
+        pairs = place[here[rows]] * len(self.switch) + there[rows]
         keys = [self._port[rows], -self.capacity_bps[self.fabric[rows]]] if self._has_parallel_cables else []
-        order = np.lexsort((*keys, other, at))
-        rows, at, other = rows[order], at[order], other[order]
-        return Around(at, other, run_ranks(at * len(self.switch) + other), self.fabric[rows])
+        order = np.lexsort((*keys, pairs))
+        at, other = np.divmod(pairs[order], len(self.switch))
+        return Around(at, other, run_ranks(pairs[order]), self.fabric[rows[order]])
 
     @cached_property
     def _has_parallel_cables(self) -> bool:
