@@ -51,8 +51,12 @@ from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from signalbox.words import FailureKind
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
+from tests.support.preloaded import forked_children
 from tests.support.waiting import until
 
+__all__ = ("forked_children",)
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 Signalbox = Callable[..., tuple[int, str, str]]
 
 

@@ -39,6 +39,7 @@ from controller.tables.rules import MeterRule, RuleMod, Stage
 from mininet_topos.controller_process import reserve_port
 from tests.support.captured_logs import captured_logs
 from tests.support.known_members import KnownMembers
+from tests.support.preloaded import forked_children
 from tests.support.waiting import until
 from tests.support.wire import held_pauses
 from tests.support.wire.control_stand_in import running_api
@@ -46,6 +47,9 @@ from tests.support.wire.fake_switch import EQUAL, MASTER, NOCHANGE, SLAVE, FakeS
 from tests.support.wire.held_pauses import PAUSE_S
 from tests.support.wire.secured import Secured
 
+__all__ = ("forked_children",)
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 A, B = Dpid(1), Dpid(2)
 NO_GENERATION = (1 << 64) - 1
 EXPERIMENTER, ONF, ROLE_STATUS = 4, 0x4F4E_4600, 1911
