@@ -25,7 +25,7 @@ from signalbox.errors import Unreachable
 from signalbox.words import MAY_BE_REPLACED
 
 HEALTH = "/grpc.health.v1.Health/Check"
-"""gRPC's method for health checks. The channel sends its request and receives its answer as bytes."""
+"""gRPC's method for health checks. Request and answer of the method are sent as bytes."""
 SERVING = b"\x08\x01"
 """Answer of a controller that accepts calls: a serialized ``HealthCheckResponse`` with the status SERVING."""
 
@@ -46,7 +46,7 @@ OPTIONS: list[tuple[str, object]] = [
 ]
 """gRPC's options of each channel: the first and the longest pause between two attempts to connect.
 
-They are the same as the pauses between two probes."""
+The values are the same as for the pauses between two probes."""
 
 
 class ActiveChannel:
@@ -76,14 +76,14 @@ class ActiveChannel:
     def unary_unary(self, *method: Any, **more: Any) -> Callable[..., Any]:
         """Return a function that makes a call, and begins it again when its controller is no longer active.
 
-        It begins the call again for at most ``find_s`` seconds. There are two more cases in which the function looks
-        for another active controller, and makes the call there:
+        The function begins the call again for at most ``find_s`` seconds. In two more cases, the function looks for
+        another active controller, and makes the call there:
 
         - The controller could not save the change.
         - The answer is marked ``MAY_BE_REPLACED``: another controller may have become the active one.
 
-        In these two cases it makes the call at each controller only once. If no other controller is active, it returns
-        the answer that it has, or raises the error.
+        In these two cases, the function makes the call at each controller only once. If no other controller is active,
+        the function returns the answer that it has, or raises the error.
 
         The function raises ``Unreachable`` when no controller answers in time, and ``RpcError`` as gRPC does."""
 
@@ -174,8 +174,8 @@ class ActiveChannel:
     def _stop_using_if_inactive(self, used: BoundedChannel, error: Any) -> bool:
         """Return whether a call or stream failed because its controller is no longer active; if so, stop using it.
 
-        ``error``: the error of the call or stream. A cancelled call also counts: a controller that is stopping cancels
-        its calls, and so does another thread of this process that closes the channel."""
+        ``error``: the error of the call or stream. The result is also True for a cancelled call: a stopping controller
+        cancels its calls, and so does a thread that closes the channel."""
         if self._closed or not (is_away(error) or error.code() is grpc.StatusCode.CANCELLED):
             return False
         if is_away(error):
@@ -186,9 +186,9 @@ class ActiveChannel:
     def _use_another(self, used: BoundedChannel, but: set[str]) -> bool:
         """Look for another active controller, and use it if one answers; return whether ``used`` is no longer in use.
 
-        ``but``: addresses that are not probed. The search is needed in two cases. ``used`` could not save a change,
-        perhaps because it is cut off from etcd. Or ``used`` has answered that another controller may have become the
-        active one."""
+        ``but``: addresses that are not probed. The search is needed when ``used`` could not save a change, perhaps
+        because ``used`` is cut off from etcd, and when ``used`` has answered that another controller may be the active
+        one."""
         others = [address for address in self._addresses if address not in but]
         with self._finding:
             if others and self._used is used:
@@ -227,9 +227,9 @@ class ActiveChannel:
     def _find(self, addresses: Sequence[str], until: float, once: bool = False) -> BoundedChannel:
         """Probe the addresses until a controller answers, and return this controller.
 
-        With ``once`` each address is probed only once. The address that was used last is probed later than the others:
-        HAProxy may still answer there for a controller that has failed. Raises ``Unreachable`` when no controller has
-        answered by ``until``, a monotonic time in seconds."""
+        With ``once`` each address is probed only once. The address that was used last is probed after the other
+        addresses: HAProxy may still answer there for a controller that has failed. Raises ``Unreachable`` when no
+        controller has answered by ``until``, a monotonic time in seconds."""
         channels = {address: BoundedChannel(address, self._open(address)) for address in addresses}
         due = dict.fromkeys(addresses, time.monotonic())
         pauses = dict.fromkeys(addresses, FIRST_PAUSE_S)

@@ -18,12 +18,12 @@ import grpc
 MARGIN_S = 0.5
 """Longest time in seconds that a thread waits for a call after the call's time-out.
 
-``close`` takes at most as long."""
+``close`` takes at most ``MARGIN_S``."""
 
 
 @grpc.Call.register
 class Overdue(grpc.RpcError):
-    """Error of a call that gRPC has not ended in time. It has the status that gRPC gives a call after its time-out."""
+    """Error of a call that gRPC has not ended in time, with the status that gRPC gives a call after its time-out."""
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.DEADLINE_EXCEEDED
@@ -63,8 +63,8 @@ class BoundedChannel:
     """Channel to ``address``. Any thread may close it.
 
     ``unary_unary`` and ``unary_stream`` return functions that make calls. Once the channel is closed, either the method
-    raises ``ValueError``, or the function that it returned does when it is called. The methods hold a lock, because
-    gRPC crashes when a closed channel is asked for such a function."""
+    or the returned function raises ``ValueError``. The methods hold a lock, because gRPC crashes when a closed channel
+    is asked for such a function."""
 
     def __init__(self, address: str, channel: Any) -> None:
         self.address = address
@@ -75,7 +75,7 @@ class BoundedChannel:
     def close(self) -> None:
         """End all calls and streams.
 
-        gRPC's own method waits until they have ended; this method waits at most ``MARGIN_S`` seconds for it."""
+        gRPC's own method waits until all calls have ended; this method waits at most ``MARGIN_S`` seconds."""
         with self._lock:
             self._closed = True
         if main_thread().is_alive():

@@ -75,7 +75,7 @@ BROUGHT_BY = {
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 EXTENDED = ("explain", "what-if")
-"""Commands of which another distribution has more capable versions; once it is installed, these are used."""
+"""Commands that another distribution replaces by more capable versions, once that distribution is installed."""
 
 
 class Commands(TyperGroup):
@@ -145,7 +145,7 @@ def whole_words(words: list[str], current: int) -> tuple[list[str], int, str]:
     """Join words that bash has divided, such as ``leaf1``, ``:`` and ``5``.
 
     Returns the joined words, the index of the word to complete, and the beginning of this word. Bash keeps this
-    beginning; a completion replaces only the rest of the word."""
+    beginning, and a completion replaces only the rest of the word."""
     whole: list[str] = []
     place, kept, glue = current, "", False
     for number, word in enumerate(words):
@@ -168,8 +168,8 @@ def for_bash(environ: MutableMapping[str, str]) -> Iterator[None]:
     """Translate between bash and the completion of words that runs in the ``with`` block.
 
     If bash has called the command to complete a word, the variables in ``environ`` get the joined words
-    (``whole_words``). Each completion that the block prints is shortened to the part that bash replaces. Otherwise
-    nothing changes."""
+    (``whole_words``). Each completion that the block prints is shortened to the part that bash replaces. If bash has
+    not called the command, nothing changes."""
     if environ.get("_SIGNALBOX_COMPLETE") != "complete_bash":
         yield
         return

@@ -44,8 +44,8 @@ An attempt fails when a newer plan replaces the plan while the changes are read.
 UPDATE_TRIES = 12
 """Number of attempts at an update while it conflicts with updates of other clients.
 
-Among clients whose updates conflict, one succeeds at each attempt. So this many clients can update a job at the same
-moment."""
+Among clients whose updates conflict, one succeeds at each attempt. So ``UPDATE_TRIES`` clients can update a job at the
+same moment."""
 
 UPDATE_PAUSE_S = 0.02
 """Mean pause in seconds before the first repetition of an update; the n-th pause has n times this mean."""
@@ -273,7 +273,7 @@ class Client(ClientConnection):
     def report_connections(
         self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str | None = None
     ) -> None:
-        """Report all connections that the job has open from ``address``; they replace those reported earlier."""
+        """Report all open connections of the job from ``address``; replaces earlier reports for this address."""
         messages = [
             checked(
                 pb.Connection,
@@ -367,8 +367,8 @@ class Client(ClientConnection):
         - ``kinds``: kinds of failures; empty for all
         - ``top``: largest number of failures in the answer; 0 for all
         - ``within_s``: seconds that the controller may compute; with 0 the controller chooses
-        - ``names``: names of parts, as for ``drain``. If given, the effect of their failure together is predicted
-          instead.
+        - ``names``: names of parts, as for ``drain``. With names, the call predicts the effect if all these parts fail
+          together.
         - ``wait_s``: time-out of the call in seconds; None for the client's time-out, but at least ``LONG_CALL_S``
 
         Raises ``InvalidInput`` for a name that no part has, and ``Unreachable`` when the controller does not answer."""

@@ -48,7 +48,7 @@ PROBE_S = 0.2
 PAGE_BYTES = 1000
 """Bytes that each page of a list counts in addition to its size.
 
-The sum over all pages of a list is limited. With this addition the number of empty pages is limited too."""
+The limit of the sum over all pages then also limits the number of empty pages."""
 
 
 class ClientConnection:
@@ -142,7 +142,7 @@ class ClientConnection:
         """Return the error that explains why a call failed: ``error`` itself, or the error of a health check made now.
 
         When gRPC repeats a call until its time-out, the call's error does not say why the attempts failed. A health
-        check's error does."""
+        check's error says why."""
         if _ended_with(grpc.StatusCode.DEADLINE_EXCEEDED, error):
             try:
                 self._probe(b"", timeout=PROBE_S)

@@ -174,7 +174,7 @@ def _oversized(text: str) -> str | None:
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
     """Return the wrong fields of the request, with paths as in the caller's job spec.
 
-    In the request, the job spec is the field ``spec``. This part is removed from the paths."""
+    The request has the job spec in its field ``spec``, so ``spec`` is removed from the paths."""
     violations = _detail(error, error_details_pb2.BadRequest).field_violations
     return tuple(FieldProblem(_IN_SPEC.sub(r"\1", v.field), v.description, v.reason) for v in violations)
 

@@ -1,7 +1,7 @@
 """Process that calls the API on behalf of a training process (see ``remote_client``).
 
-The process receives one socket per client, serves the calls on each socket, and sends back the answers. It ends when
-the training process has ended, even during a call. It ignores signals and prints nothing."""
+The process receives one socket per client, serves the calls on each socket, and sends back the answers. The process
+ends when the training process has ended, even during a call. It ignores signals and prints nothing."""
 
 from __future__ import annotations
 

@@ -103,8 +103,8 @@ class InvalidInput(SignalboxError):
     def refuse(cls, problems: Iterable[FieldProblem]) -> None:
         """Raise the error with the first ``MAX_PROBLEMS`` problems; do nothing if there are none.
 
-        Further problems are not computed. A request can have a problem per item, so each message shortens the values
-        that it repeats (``cut``)."""
+        Further problems are not computed. Messages shorten the values that they repeat (``cut``), because a request can
+        have a problem per item."""
         if found := tuple(islice(problems, MAX_PROBLEMS)):
             raise cls(found)
 

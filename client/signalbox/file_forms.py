@@ -34,7 +34,7 @@ from signalbox.models import NamedModel, Parallelism, traffic
 SAYS = (*SENDS, "model", "parallelism")
 """Fields of a file that describe traffic.
 
-They are fields of the job, or if it has parallelizations, of each of its parallelizations."""
+A job without parallelizations has these fields itself; otherwise each of its parallelizations has them."""
 
 
 def _as_list(value: object) -> object:
@@ -82,8 +82,8 @@ class JobInFile(JobSpec):
 def job_in(data: Any) -> JobSpec:
     """Return the job spec for ``data``, a mapping of field names to values that may use short forms.
 
-    Raises ``InvalidInput`` with the problems of the short forms. If they have none, it raises ``InvalidInput`` with the
-    problems that ``JobSpec.parse`` or ``check`` finds."""
+    Raises ``InvalidInput`` with the problems of the short forms. If the short forms have no problems, raises
+    ``InvalidInput`` with the problems that ``JobSpec.parse`` or ``check`` finds."""
     job = validated(JobInFile, data)
     InvalidInput.refuse(_misplaced(job, data))
     if job.parallelizations:

@@ -39,9 +39,9 @@ MAX_LISTS = 200_000
 """Largest number of lists and objects in one text. Each takes half a kilobyte of memory; a valid job spec has fewer."""
 
 MAX_FIELDS = 256
-"""Largest number of fields of one object or table. It is over four times what any file needs.
+"""Largest number of fields of one object or table. The limit is over four times what any file needs.
 
-The limit also bounds the number of errors, because each unknown field is one."""
+It also bounds the number of errors, because each unknown field is an error."""
 
 MAX_DIGITS = 100
 """Largest number of digits of an integer. No field needs more, and Python can print integers of this length."""
@@ -98,7 +98,7 @@ def called(path: Path) -> str:
 
 
 def write(file: Path, data: bytes) -> None:
-    """Write a file that only its owner can read. Call this function in the main thread only. Raises ``OSError``."""
+    """Write a file that only its owner can read. Only the main thread may call this function. Raises ``OSError``."""
     if file == STANDARD_INPUT:
         sys.stdout.buffer.write(data)
         return

@@ -67,7 +67,7 @@ def _range(word: str) -> str:
 
 
 def _numbered(text: str) -> Sequence[str]:
-    """Return the numbers in a list such as ``1-3,07``, here ``1``, ``2``, ``3`` and ``07``; empty for any other text.
+    """Return the numbers in a list: ``1``, ``2``, ``3`` and ``07`` for ``1-3,07``; empty if the text is no such list.
 
     In a range, all numbers have at least as many digits as the first: ``08-10`` is ``08``, ``09`` and ``10``."""
     found: list[str] = []
@@ -179,9 +179,9 @@ def endpoints_of(ranks: Sequence[Nics]) -> dict[str, Any]:
 def with_addresses(job: Any, given: Mapping[str, Nics]) -> Any:
     """Return a job's plain data with addresses instead of host names in ``hosts`` and ``endpoints``.
 
-    If the hosts have several NICs, the data get the field ``rails``, unless it is already there. Texts that are not
-    names stay unchanged, and ``job_in`` checks them. Raises ``InvalidInput`` with the field whose names have no
-    address."""
+    If the hosts have several NICs, the data get the field ``rails``, unless the data already have this field. Texts
+    that are not names stay unchanged, and ``job_in`` checks them. Raises ``InvalidInput`` with the field whose names
+    have no address."""
     if not isinstance(job, dict):
         return job
     for field in ("hosts", "endpoints"):

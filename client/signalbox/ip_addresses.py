@@ -32,7 +32,7 @@ NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 
 _FAMILY = socket.AF_INET
 _SIOCGIFADDR = 0x8915
-"""Number of the ioctl that returns the first address of an interface (netdevice(7)); it is for AF_INET only."""
+"""Number of the ioctl that returns the first IPv4 address of an interface (netdevice(7))."""
 _MAPPED = bytes(10) + b"\xff\xff"
 """Prefix of an IPv6 address that contains an IPv4 address (RFC 4291, 2.5.5.2)."""
 _RANGE = re.compile(r"(0|[1-9]\d{0,2})(?:-(0|[1-9]\d{0,2}))?")
@@ -61,7 +61,7 @@ HostAddress = Annotated[str, AfterValidator(_host_address)]
 
 
 def checked(endpoint: object) -> str:
-    """Return the address that a program gives as ``endpoint``, as text. Raises ``InvalidInput`` for anything else."""
+    """Return ``endpoint``, as given by a program, as text. Raises ``InvalidInput`` if it is not an address."""
     try:
         socket.inet_pton(_FAMILY, str(endpoint))
     except (OSError, ValueError):
@@ -161,7 +161,7 @@ def own_address(environ: Mapping[str, str], library: str, towards: Iterable[str]
 def _interfaces(text: str, exact: bool) -> Iterator[str]:
     """Yield the names of the interfaces that the value of a library's environment variable selects.
 
-    Gloo's variable lists names; ``exact`` is then true. NCCL's variable lists prefixes of names; after ``=`` it
+    Gloo's variable lists names; ``exact`` is true for Gloo. NCCL's variable lists prefixes of names; after ``=`` it
     lists names, and after ``^`` prefixes to exclude."""
     rule, names = ("=", text) if exact else (text[:1], text.lstrip("^="))
     wanted = [name.strip() for name in names.split(",") if name.strip()]

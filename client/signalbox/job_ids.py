@@ -1,6 +1,6 @@
 """Form of a job id, and the environment variables in which launchers tell a process its job and rank.
 
-This module has no slow imports. ``jobs.spec``, which checks whole job specs, has some."""
+This module has no slow imports, unlike ``jobs.spec``, which checks whole job specs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def takes_over(environ: Mapping[str, str]) -> bool:
 def rank_of(environ: Mapping[str, str]) -> int | None:
     """Return this process's rank; None when no launcher has set one.
 
-    A launcher may start another one; the variables of the inner one have precedence."""
+    A launcher may start another launcher; the variables of the inner launcher have precedence."""
     of_torch = ("RANK",) if "TORCHELASTIC_RUN_ID" in environ else ()
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", *of_torch, "SLURM_PROCID", "RANK")
     return next((int(environ[name]) for name in names if environ.get(name, "").isdigit()), None)

@@ -88,9 +88,9 @@ def join(
     - ``take_over``: whether to end another registration that has the job's id, such as that of an earlier run that was
       killed. If false, the job is registered when that registration's lease has run out. Default: whether
       SIGNALBOX_TAKE_OVER is 1, as ``signalbox run`` sets it.
-    - ``strict``: whether to wait up to 30 s for the controller's answer, and to raise errors of the announcement. These
-      are ``InvalidInput`` with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable``, and the other errors
-      of ``Client.register_job``."""
+    - ``strict``: whether to wait up to 30 s for the controller's answer, and to raise errors of the announcement. The
+      errors are ``InvalidInput`` with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable``, and the other
+      errors of ``Client.register_job``."""
     if job is None:
         job = job_id_of_environment(os.environ)
     joined = Job(str(job.get("job_id") if isinstance(job, Mapping) else getattr(job, "job_id", job or "")))
@@ -237,8 +237,9 @@ class Job:
     def exchanged(self) -> dict[Pair, Exchanged]:
         """Return the bytes that this process's connections have carried for the job, by own and peer address.
 
-        The kernel forgets the bytes of a connection that is closed. The result has them as of the last call of this
-        method before the connection was closed. A call takes about 4 µs per TCP socket of the machine."""
+        The kernel forgets the bytes of a connection that is closed. For a closed connection, the result has the bytes
+        at the last call of this method before the end of the connection. A call takes about 4 µs per TCP socket of the
+        machine."""
         return self._read(lambda sockets: sockets.exchanged) or {}
 
     # ---- the end
@@ -408,8 +409,8 @@ def _polled(sockets: OwnSockets) -> frozenset[Connected]:
 def _between(addresses: frozenset[str], controllers: tuple[str, ...]) -> Callable[[Connected], bool]:
     """Return a predicate for connections between two of the addresses that do not lead to a controller.
 
-    A controller may run at one of the addresses. If the host of a controller is a name, each connection to the
-    controller's port counts as one to the controller."""
+    A controller may run at one of the addresses. If the host of a controller is given by name, each connection to the
+    controller's port counts as a connection to the controller."""
     places = {host_and_port(each) for each in controllers if not each.startswith("unix:")}
     named = {port for host, port in places if not is_address(host)}
 

@@ -2,7 +2,7 @@
 
 A ``Keeper`` receives the specs of jobs to register and the ids of jobs to release. It owns their memberships, and the
 threads and schedule of the calls. Lease tokens can be saved for the process that replaces this one. Several jobs are
-updated in one call when each needs hosts that another one releases.
+updated in one call when each job needs hosts that another job releases.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CLOSE_S = 5.0
 BEGUN_ANEW = (Ended.REFUSED, Ended.DEREGISTERED)
 """Reasons for the end of a registration after which the same job may be registered again.
 
-It is registered again when ``keep`` gets another spec for it."""
+The job is registered again when ``keep`` gets another spec for the job."""
 
 log = logging.getLogger("signalbox")
 
@@ -62,10 +62,10 @@ class NoTokens:
 class Keeper:
     """Registrations of many jobs.
 
-    - ``connect``: function that makes a client. Each thread has its own client, and makes another one after a failure.
+    - ``connect``: function that makes a client. Each thread has its own client, and makes a new client after a failure.
     - ``tokens``: saved lease tokens, with which this process continues the registrations of an earlier process
-    - ``on_end``: function that is called with a job's id and the reason, once for each end of a job, but not for a job
-      that was released; it runs in another thread
+    - ``on_end``: function that is called with a job's id and the reason, once for each end of a job, except for a
+      released job; runs in another thread
 
     A job that another registration has taken over is not registered again until it has been released here. A job that
     was refused, or that an operator deregistered, is registered again when ``keep`` gets another spec for it. Jobs may
@@ -200,8 +200,8 @@ class Keeper:
     def _announce_again(self, job_ids: Collection[str]) -> None:
         """Make these jobs announce their specs again.
 
-        The controller has accepted the changes of these jobs in an update of several jobs. It may have refused the same
-        changes before, so each job has to send its change once more."""
+        The controller has accepted the changes of these jobs in an update of several jobs. The controller may have
+        refused the same changes before, so each job has to send its change once more."""
         with self._changed:
             for job in [self._jobs[job_id] for job_id in job_ids if job_id in self._jobs]:
                 job.membership.try_again()

@@ -41,7 +41,7 @@ Version = tuple[int, int, int]
 class KeptFolder:
     """Jobs that the files of a folder describe.
 
-    ``addresses``: file with addresses of hosts that specs name (``address_map``). It is read again when it changes.
+    ``addresses``: file with addresses of hosts that specs name (``address_map``), which is read again when it changes.
     Raises ``InvalidInput`` when the folder does not exist or ``addresses`` is wrong."""
 
     def __init__(

@@ -36,7 +36,7 @@ Wire = TypeVar("Wire", bound=Message)
 def seconds(duration: Duration) -> float:
     """Return the duration in seconds; NaN for a duration that duration.proto forbids.
 
-    It forbids a second or more in ``nanos``, and different signs of ``nanos`` and ``seconds``."""
+    duration.proto forbids a second or more in ``nanos``, and different signs of ``nanos`` and ``seconds``."""
     whole, nanos = duration.seconds, duration.nanos
     if abs(nanos) > MAX_NANOS or whole * nanos < 0:
         return math.nan

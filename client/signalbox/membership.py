@@ -42,8 +42,8 @@ LEAST_LEFT = 0.1
 MAX_PAUSE_S = 30.0
 """Longest pause between rounds in seconds.
 
-A call to a controller that accepts connections but does not answer takes 27 ms of processor time. At one call per 20 s
-this is 0.1 % of a processor."""
+A call to a controller that accepts connections but does not answer takes 27 ms of processor time. One such call per 20
+s takes 0.1 % of a processor."""
 TRIES_PER_LEASE = 6
 """Number of attempts per lease duration while calls fail.
 
@@ -113,8 +113,8 @@ class Membership:
     - ``take_over``: whether the first registration ends another one that has the job's id
     - ``on_end``: called once with the reason when the membership ends
     - ``on_contact``: called when ``in_touch`` changes
-    - ``hands_over``: whether the job's program may take over this registration with a better announcement. If so, this
-      end of the membership is expected, and logged without a warning.
+    - ``hands_over``: whether the job's program may take over this registration with a better announcement. If so, a
+      takeover is expected, and logged without a warning.
     - ``token``: lease token of a registration that an earlier process has made
     - ``on_token``: called with the lease token of each registration made here
     - ``report_s``: longest pause in seconds between two rounds of calls, for a job that reports
@@ -147,7 +147,7 @@ class Membership:
         self.tried = threading.Event()
         """Event that is set after the first round, unless the round failed because an answer came too late.
 
-        If that round did not register the job, ``first_error`` is the reason."""
+        If the first round did not register the job, ``first_error`` is the reason."""
         self._connect = connect
         self._connections = connections
         self._take_over = take_over

@@ -221,8 +221,8 @@ class _Sent(NamedTuple):
 def traffic(model: Model, parallelism: Parallelism, endpoints: Sequence[str]) -> Traffic:
     """Return the traffic of one iteration. Groups within one host are left out. ``endpoints``: address of each rank.
 
-    Raises ``InvalidInput`` when the numbers do not fit together; the paths begin with ``model`` and ``parallelism``. It
-    is also raised when the traffic exceeds the limits of a job spec, or when there is no traffic between hosts."""
+    Raises ``InvalidInput`` when the numbers do not fit together, with paths that begin with ``model`` and
+    ``parallelism``; when the traffic exceeds the limits of a job spec; and when hosts exchange no traffic."""
     ranks = len(endpoints)
     data = parallelism.data or ranks // (parallelism.tensor * parallelism.pipeline)
     InvalidInput.refuse(misfits(model, parallelism, data, ranks))
@@ -339,7 +339,9 @@ def _replicas(
 
 
 def misfits(model: Model, parallelism: Parallelism, data: int, ranks: int) -> Iterator[FieldProblem]:
-    """Yield a problem for each number that contradicts others. Its path begins with ``model`` or ``parallelism``.
+    """Yield a problem for each number that contradicts other numbers.
+
+    The path of the problem begins with ``model`` or ``parallelism``.
 
     ``data``: number of replicas."""
     tensor, pipeline, expert = parallelism.tensor, parallelism.pipeline, parallelism.expert

@@ -1,8 +1,8 @@
 """Sockets of a library inside a program that manages its file descriptors itself.
 
 A program may close all descriptors, or move its output to a descriptor that was free. A descriptor of the library then
-belongs to another file, which the library must neither write to nor close. This module detects the change, and makes it
-rare: its sockets have high numbers, because programs use 0 to 2 and the lowest free numbers.
+belongs to another file, which the library must neither write to nor close. This module detects such a change, and makes
+it rare: the sockets of the library have high numbers, because programs use 0 to 2 and the lowest free numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 ABOVE_ALL = 1024
-"""Limit of the descriptors of these sockets: this number and all higher ones do not fit into the sets of select(2)."""
+"""Limit of the descriptors of these sockets: this and higher numbers do not fit into the sets of select(2)."""
 AT_MOST = 64
 """Number of descriptors just below the limit that are tried first. Each client needs one descriptor."""
 

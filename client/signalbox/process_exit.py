@@ -1,7 +1,7 @@
 """Release the jobs of a process when the process ends: at its exit and at SIGTERM. Forked children have no jobs.
 
 This module owns one ``atexit`` function, the fork handler, and the action of SIGTERM when the program has none. A
-program with its own handler keeps it; its jobs are then released when it exits.
+program with its own handler keeps the handler; the jobs of such a program are released when it exits.
 
 SIGTERM ends the process even while its main thread waits inside a library, where no Python handler would run. A
 separate thread notices the signal through ``signal.set_wakeup_fd``, releases the jobs, and ends the process by the
@@ -107,7 +107,7 @@ def _at_exit() -> None:
 def _end_of_child() -> Any:
     """Return the module ``multiprocessing.util`` in a child process of ``multiprocessing``, else None.
 
-    Such a child does not run the functions of ``atexit`` at its end. It runs the finalizers in this module instead."""
+    At its end, such a child runs the finalizers of ``multiprocessing.util`` instead of the functions of ``atexit``."""
     process = sys.modules.get("multiprocessing.process")
     return sys.modules.get("multiprocessing.util") if process and process.parent_process() else None
 
@@ -165,8 +165,8 @@ class _Sigterm:
     def close(self) -> None:
         """Close the sockets.
 
-        Only the thread of this object calls this method. A forked child does not have this thread, and calls it
-        itself."""
+        Only the thread of this object calls this method. A forked child, which does not have this thread, calls this
+        method itself."""
         self._noticed.close()
         self._notice.close()
 
@@ -181,8 +181,8 @@ class _Sigterm:
         """End the process by SIGTERM if this signal has arrived. Called in the main thread after the release.
 
         Normally the thread of this object ends the process. But the signal may have interrupted a call of the program,
-        and the program may end because of this before that thread can act. The exit status must show the signal even
-        then."""
+        and the program may end because of this before that thread can act. The exit status must show the signal even if
+        the program ends first."""
         if self._received:
             self._end()
 

@@ -129,7 +129,7 @@ def gradients_of(reports: Sequence[RankReport], groups: Sequence[Group]) -> dict
 
 
 def library_named(backends: Iterable[str]) -> str:
-    """Return the library of process groups with these backends; generic if they are several or unknown."""
+    """Return the library of process groups with these backends; generic for several backends or an unknown one."""
     found = {"openmpi" if backend == "mpi" else backend for backend in backends}
     return found.pop() if len(found) == 1 and found <= set(Library) else Library.GENERIC
 

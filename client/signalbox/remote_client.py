@@ -6,9 +6,9 @@ help: a program that closes all descriptors ends its event loop.) One separate p
 training process, over one socket per client. Calls return answers, or raise the errors of ``signalbox.client.Client``.
 
 The separate process ends when its control socket closes, or when the training process has ended. The second case is
-needed because children that C code forks keep the other end of the socket open. It is no child of the training process,
-so a program that waits for all its children does not wait for it. It inherits no descriptors, so readers of the
-program's output see the end of that output.
+needed because children that C code forks keep the other end of the socket open. The separate process is no child of the
+training process, so a program that waits for all its children does not wait for the separate process. It inherits no
+descriptors, so readers of the program's output see the end of that output.
 """
 
 from __future__ import annotations
@@ -289,7 +289,8 @@ class RemoteClient:
     def _close_if_idle(self) -> None:
         """Close the socket of a closed client, unless a call is under way.
 
-        If it were closed during a call, the program could reuse its descriptor, and the call would use another file."""
+        If the socket were closed during a call, the program could reuse the socket's descriptor, and the call would use
+        another file."""
         if self._closed and self._using.acquire(blocking=False):
             self._socket.close()
             self._using.release()

@@ -13,7 +13,7 @@ LEAVE_S = 1.0
 """Seconds that a program waits for the last round when the program ends."""
 
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS}
-"""Signals that the kernel sends to the thread that has caused them. The threads here do not block them."""
+"""Signals that the kernel sends to the thread that has caused them; threads of this module do not block them."""
 
 log = logging.getLogger("signalbox")
 

@@ -1,4 +1,4 @@
-"""Follow the routes of a job as they change; they also give the shares of split flows.
+"""Follow the routes of a job as they change, and derive the shares of split flows from the routes.
 
 A ``RouteFollower`` owns the stream of routes, and reopens it when it breaks. Meanwhile the last known routes are used,
 because the rules stay on the switches.
@@ -126,7 +126,7 @@ def _subflow(subflow: Any) -> Subflow:
 def shares_of(routes: tuple[Route, ...]) -> Shares:
     """Return the shares of the split flows.
 
-    If a subflow's connections are known, each gets an equal part of its share."""
+    If a subflow's connections are known, each connection gets an equal part of the subflow's share."""
     return {
         (route.src, route.dst): tuple(share for subflow in route.subflows for share in _shares(subflow))
         for route in routes

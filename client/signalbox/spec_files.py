@@ -134,7 +134,8 @@ def _with_place(problem: FieldProblem, place: str) -> FieldProblem:
 def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
     """Return each job in a file: its data, and the function that finds the places of its fields.
 
-    The file may also describe other things than jobs. ``name``: name of the file in errors. Raises ``InvalidInput``."""
+    The function also reads files of other things than jobs. ``name``: name of the file in errors. Raises
+    ``InvalidInput``."""
     text = read_text(path, MAX_SPEC_BYTES)
     form = FORMS.get(path.suffix.lower()) or _form_of(text)
     if form == "toml":

@@ -1,8 +1,8 @@
 """Read TOML as plain data, with limits that are checked before the text is parsed.
 
 Errors are ``InvalidInput`` with the path ``FILE:LINE:COLUMN`` when the place is known. The limits are needed because
-the time and memory of the standard library's parser grow with the square of the number of parts of a dotted key. It
-also accepts integers in base 16, 8 or 2 of any length, which Python then refuses to print in decimal.
+the time and memory of the standard library's parser grow with the square of the number of parts of a dotted key. The
+parser also accepts integers in base 16, 8 or 2 of any length, which Python then refuses to print in decimal.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class Mode(StrEnum):
 
 
 class Objective(StrEnum):
-    """Slowdown of jobs with several phases: that of the iteration, or of the slowest phase."""
+    """Meaning of the slowdown of a job with several phases: that of the iteration, or that of the slowest phase."""
 
     ITERATION = "iteration"
     PHASE = "phase"
@@ -58,8 +58,8 @@ class AlarmKind(StrEnum):
 class EventKind(StrEnum):
     """Subject of an event.
 
-    ``JOB_ALARM``: an alarm about a single job. These have a kind of their own, because their number grows with the
-    jobs. ``ALARM``: any other alarm."""
+    ``JOB_ALARM``: an alarm about a single job. Alarms about single jobs have a kind of their own, because their number
+    grows with the jobs. ``ALARM``: any other alarm."""
 
     CONTROLLER = "controller"
     FABRIC = "fabric"

@@ -30,7 +30,7 @@ Key: TypeAlias = str | int
 Entry: TypeAlias = "tuple[int, int, Node | None]"
 """Place and value of a field or item: line and column where it begins, both from 1, and the node of its value.
 
-The place of a field is that of its name. Only lists and objects have a node; for any other value it is None."""
+The place of a field is that of its name. Only lists and objects have a node; for any other value the node is None."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,6 @@ def documents(text: str, most_fields: int = MAX_FIELDS) -> list[Node]:
 
 
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""PyYAML's parser in C when it is available, else the one in Python."""
 
 
 @dataclass(slots=True)

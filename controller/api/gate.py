@@ -143,7 +143,6 @@ class Gate:
     # ---- identification
 
     def _identify(self, peer: Peer, context: Context) -> Caller:
-        """Return the caller. Raises ``Unauthenticated``."""
         if not peer.address:
             raise Unauthenticated("the caller is unknown: HAProxy or a member must name it in valid header fields")
         given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
@@ -258,7 +257,6 @@ def _job_id(request: Any) -> str | None:
 
 
 def _refuse_unnamed(request: Any, job_id: str) -> None:
-    """Raise ``InvalidInput`` when the request does not name its job."""
     in_spec = hasattr(request, "spec")
     if in_spec and not request.HasField("spec"):
         raise InvalidInput.of("spec", "is missing")

@@ -150,7 +150,6 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
 
 
 def _limited_by_own_traffic(found: JobAnalysis, use: Use) -> bool:
-    """Return whether the slowdown of the job results only from its own traffic on its circuits."""
     if use.unusable or found.flows_hashed or found.flows_without_a_path:
         return False
     fullest = found.fullest_links[0]

@@ -147,7 +147,6 @@ def _of_controller(client: Client) -> Iterator[Part]:
 
 
 def _versions() -> str:
-    """Return the versions of this program and its environment; the controller's version is in its status."""
     found = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "signalbox": installed(),

@@ -22,7 +22,6 @@ _app.command()(FabricOptions)
 _FABRIC_OPTIONS: Any = typer.main.get_command(_app)
 """Command that has the shared options as its parameters."""
 _JOBS = ("workload", "jobs")
-"""Names of the options that give jobs."""
 
 
 class FabricCommand(PrintingCommand):

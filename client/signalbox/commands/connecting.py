@@ -142,7 +142,7 @@ _CALLED_HERE = {"kinds": "fail", "duration": "for_s", "after": "since", "job_ids
 
 
 def _as_given(problem: FieldProblem, given: Mapping[str, Any]) -> FieldProblem:
-    """Return the problem with the option or argument that the user typed, in place of the API's field (``names[0]``).
+    """Return the problem with the API's field (``names[0]``) replaced by the option or argument that the user typed.
 
     An option is shown by its name (``--fail``), and an argument by its value. If the message already contains this
     value, the path is empty. A field that is no parameter of the command stays unchanged. ``given``: parameters of the
@@ -199,7 +199,8 @@ def _link_names(link: pb.Link | pb.DownPart) -> tuple[str, str, str]:
 def _names_of_part(part: pb.DownPart) -> tuple[str, ...]:
     """Return the names by which users can refer to a part that is down.
 
-    The API reports a cable that is down by one of its two links. The result then has the names of this link only."""
+    The API reports a cable that is down by one of its two links. For such a cable, the result has the names of the
+    reported link only."""
     return _link_names(part) if part.kind == pb.PART_KIND_LINK else (part.name,)
 
 
@@ -220,7 +221,7 @@ class Named(NamedTuple):
 def named(kind: Kind, things: Sequence[Any], names: Sequence[str], down: Sequence[pb.DownPart] = ()) -> Named:
     """Return the things with these names in the order of ``things``, or all things when no name is given.
 
-    ``down``: parts of the fabric that are down now. If a name belongs to one of them, the error says so. Raises
+    ``down``: parts of the fabric that are down now. If a name belongs to a part that is down, the error says so. Raises
     ``NotFound`` when no thing has any of the names."""
     if not names:
         return Named(things, ())
@@ -237,8 +238,8 @@ def named(kind: Kind, things: Sequence[Any], names: Sequence[str], down: Sequenc
 def the(kind: Kind, things: Sequence[Any], name: str, down: Sequence[pb.DownPart] = ()) -> Any:
     """Return the only thing with this name.
 
-    ``down``: parts of the fabric that are down now. If the name belongs to one of them, the error says so. Raises
-    ``NotFound`` when no thing has the name, and ``BadParameter`` when several things have it."""
+    ``down``: parts of the fabric that are down now. If the name belongs to a part that is down, the error says so.
+    Raises ``NotFound`` when no thing has the name, and ``BadParameter`` when several things have it."""
     first, *others = named(kind, things, [name], down).found
     if others:
         several = some(cut(next(iter(kind.called(thing)))) for thing in (first, *others))

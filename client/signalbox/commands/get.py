@@ -1,8 +1,8 @@
 """``signalbox get``: list all things of one kind, or the named ones, with one line each.
 
 ``get topology`` prints the cabling in the form of Slurm's plugin topology/tree. This form has only trees, so switches
-with the same connections are merged. All spines of a leaf-spine fabric become one switch, and so do the upper switches
-of each pod of a fat-tree. A fabric of circuits is refused.
+with the same connections are merged. All spines of a leaf-spine fabric become one switch, and the upper switches of
+each pod of a fat-tree become one switch. A fabric of circuits is refused.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def _show(
     """Print a table of the things with the given names, or of all things; print data instead for programs.
 
     - ``table``: function that makes the table
-    - ``down``: parts of the fabric that are down. If no names are given, the parts of this ``kind`` among them are
+    - ``down``: parts of the fabric that are down. If no names are given, the parts of this ``kind`` that are down are
       listed below the table.
     - ``as_data``: function that returns one thing as data for programs"""
     found, missing = named(kind, things, names or (), down)
@@ -225,7 +225,7 @@ class NoTree(SignalboxError):
 
 
 def refuse_circuits(circuits: Sequence[str]) -> None:
-    """Raise ``NoTree`` when the fabric has circuits. ``circuits``: names of the one-way links, which are circuits.
+    """Raise ``NoTree`` when the fabric has circuits. ``circuits``: names of the circuits, which are the one-way links.
 
     Circuits are connected anew for each job, so the distances between nodes change."""
     if circuits:
@@ -236,7 +236,7 @@ def refuse_circuits(circuits: Sequence[str]) -> None:
 
 
 class TreeSwitch(NamedTuple):
-    """Switch of Slurm's tree. A leaf has ``nodes``; any other switch has ``switches``, the names of those below it."""
+    """Switch of Slurm's tree. A leaf has ``nodes``; other switches have ``switches``, the names of their children."""
 
     name: str
     nodes: tuple[str, ...]

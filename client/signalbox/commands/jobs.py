@@ -1,7 +1,7 @@
 """``signalbox jobs``: announce, change, list, watch and remove jobs of a running controller.
 
 ``signalbox jobs keep`` is a daemon that keeps the jobs registered that the job spec files in a folder describe.
-Launchers such as Slurm's hooks only write and remove the files, so they never wait for a controller.
+Launchers such as Slurm's hooks only write and remove the files, so launchers never wait for a controller.
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ def keep_jobs(
 def _release(job_ids: set[str], leases: LeaseFiles, connect: Callable[[], Client]) -> None:
     """Deregister jobs that an earlier process has registered and whose files were removed since.
 
-    If the controller does not answer, their leases run out."""
+    If the controller does not answer, the leases of these jobs run out."""
     try:
         with connect() as client:
             for job_id in sorted(job_ids):

@@ -28,7 +28,7 @@ class LeaseFiles:
     """Files with the lease tokens of the jobs at one controller, or at controllers that share one state.
 
     - ``address``: address of the controller, or list of the controllers' addresses, in any order
-    - ``folder``: folder whose jobs ``signalbox jobs keep`` registers, or None. The tokens of such jobs are in separate
+    - ``folder``: folder whose jobs ``signalbox jobs keep`` registers, or None. The tokens of these jobs are in separate
       files.
 
     Raises ``InvalidInput`` when the user has no home folder. The methods raise ``OSError``."""

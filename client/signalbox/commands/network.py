@@ -1,7 +1,7 @@
 """``signalbox fabric``, ``plan``, ``status``, ``mode``, ``members``, ``drain``, ``undrain`` and ``forget``.
 
-``plan diff`` shows what adopting the newest plan would change. The controller may not have adopted it, because its gain
-did not justify its moves, or because the mode is ``shadow``.
+``plan diff`` shows what adopting the newest plan would change. The controller may not have adopted the newest plan,
+because its gain did not justify its moves, or because the mode is ``shadow``.
 """
 
 from __future__ import annotations
@@ -276,8 +276,8 @@ def undrain(
 def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
     """Return the predicted slowdown of the worst job before and after a drain.
 
-    ``slowdown`` is the present slowdown, ``slowdown_drained`` the one after the drain. Under ECMP both are means
-    over hash draws. Unknown values are None, and ``not_known`` has the reason. Raises ``InvalidInput`` for a name
+    ``slowdown`` is the present slowdown, ``slowdown_drained`` the one after the drain. Under ECMP both slowdowns are
+    means over hash draws. Unknown values are None, and ``not_known`` has the reason. Raises ``InvalidInput`` for a name
     that no part has."""
     cost: dict[str, Any] = {"mode": None, "slowdown": None, "slowdown_drained": None, "not_known": ""}
     try:
@@ -329,7 +329,7 @@ Fields = Mapping[str, Any]
 def plan_diff(client: Client) -> dict[str, Any] | None:
     """Return the routes and slowdowns that the newest plan would change, for programs; None before the first plan.
 
-    A flow *moves* when the switches have another route for it, and *is pinned* when they have none."""
+    A flow *moves* when the switches have a different route for the flow, and *is pinned* when they have none."""
     found = client.plan_changes()
     if found is None:
         return None

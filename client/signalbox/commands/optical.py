@@ -1,4 +1,4 @@
-"""Show optical switches: a list of all, or everything known about one."""
+"""Show optical switches: a list of all, or everything known about one of them."""
 
 from __future__ import annotations
 

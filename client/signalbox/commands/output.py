@@ -52,7 +52,7 @@ FORM: ContextVar[Form] = ContextVar("form", default=Form.TABLE)
 def parser_of(kinds: type[Word], what: str) -> Callable[[str], Word]:
     """Return a parser for arguments whose value is a word of ``kinds``, written with hyphens or underscores.
 
-    ``what``: name for such a word in errors."""
+    ``what``: noun for such a word in errors."""
 
     def parse(text: str) -> Word:
         try:
@@ -67,7 +67,7 @@ def parser_of(kinds: type[Word], what: str) -> Callable[[str], Word]:
 def file_to_read(text: str) -> Path:
     """Return the path in an argument of the command line; ``-`` is standard input.
 
-    Typer's own option ``allow_dash`` would look for a file of that name."""
+    Typer's own option ``allow_dash`` would look for a file named ``-``."""
     path = Path(text)
     if path != STANDARD_INPUT and not path.exists():
         raise typer.BadParameter(f"file '{path}' does not exist.")

@@ -30,7 +30,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 MOST_ALARMS = 3
 """Largest number of alarms of one kind that are printed with a line each.
 
-More alarms of the kind share a single line, which names the subjects of this many of them."""
+If a kind has more alarms, they share a single line, which names this number of subjects."""
 NO_PLAN = "There is no plan yet."
 
 # ---- the fabric
@@ -59,7 +59,7 @@ def fabric(found: pb.GetFabricResponse) -> RenderableType:
 def _of_known(there: int, known: int) -> str:
     """Return ``6 of 7`` when one of 7 known parts is down, ``7`` when none is.
 
-    Older controllers report 0 known parts; then the result is only the number of parts that are there."""
+    For older controllers, which report 0 known parts, the result is only the number of parts that are up."""
     return f"{there} of {known}" if known > there else str(there)
 
 

@@ -56,7 +56,6 @@ def jobs(found: Sequence[pb.Job]) -> RenderableType:
 
 
 _MARKS = {"?": "counters have not yet confirmed the bytes", "!": IMPOSSIBLE}
-"""Meanings of the marks of a measured efficiency."""
 
 
 def _state(job: pb.Job) -> str:
@@ -176,7 +175,6 @@ def checked(spec: JobSpec) -> RenderableType:
 
 
 def _total_traffic(spec: JobSpec) -> dict[str, str]:
-    """Return the total traffic of a spec without parallelizations, as names and values for a table."""
     links = virtual_links(spec)
     sent = Counter[str]()
     for link in links:

@@ -25,7 +25,7 @@ HINTS = {
     "job_id": "--job-id gives it",
     "endpoints": "--endpoints gives the address of each rank",
 }
-"""Advice for errors about a missing field, by field."""
+"""Advice for errors about a missing field, by name of the field."""
 
 
 class Format(StrEnum):

@@ -83,7 +83,7 @@ def _job_line(job: pb.Job) -> str:
 
 
 class FabricLines:
-    """Lines for a watch of the fabric. It stores names, because messages identify removed parts by numbers."""
+    """Lines for a watch of the fabric. The object stores names, because messages identify removed parts by numbers."""
 
     def __init__(self) -> None:
         self._switches: dict[int, str] = {}

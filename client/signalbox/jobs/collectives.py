@@ -6,11 +6,13 @@ over the network. A transfer is divided evenly over its ranks' NICs, rounded up.
 
 Phases follow each other, and so do the steps within a phase, so the planner treats each step as a phase. In a
 ``VirtualLink``, ``phase`` is the position of the pair (phase, step) among all such pairs with traffic, in order.
-docs/reference/job-spec.md#phases-and-steps says which steps of a phase count as simultaneous. If that is unknown, the
-whole phase counts as one step. Its ideal time is then the time of the busiest NIC for all bytes of the phase, which no
-schedule can beat. This ignores that a single step may load a link more than the phase as a whole.
+docs/reference/job-spec.md#phases-and-steps says which steps of a phase count as simultaneous. If simultaneity is
+unknown, the whole phase counts as one step. The ideal time of such a step is the time of the busiest NIC for all bytes
+of the phase, which no schedule can beat. The model ignores that a single step may load a link more than the phase as a
+whole.
 
-For a job with parallelizations, ``virtual_links`` uses the first one (``JobSpec.plain``), and ``check`` covers all.
+For a job with parallelizations, ``virtual_links`` uses the first one (``JobSpec.plain``), and ``check`` covers all of
+them.
 """
 
 from __future__ import annotations
@@ -144,8 +146,8 @@ def formulas_of(spec: JobSpec) -> set[Formula]:
 def check(spec: JobSpec) -> list[FieldProblem]:
     """Return the problems for which a spec has no virtual links; empty if it has virtual links.
 
-    These problems are not those of single fields, which ``JobSpec`` checks. The check does not make the links; it takes
-    no longer than reading the spec."""
+    Problems of single fields are not included, because ``JobSpec`` checks them. The check does not make the links; it
+    takes no longer than reading the spec."""
     if not spec.parallelizations:
         return _problems_of_plain(spec)
     problems: list[FieldProblem] = []
@@ -157,7 +159,6 @@ def check(spec: JobSpec) -> list[FieldProblem]:
 
 
 def _problems_of_plain(spec: JobSpec) -> list[FieldProblem]:
-    """Return the problems of a spec without parallelizations."""
     problems: list[FieldProblem] = []
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     for c, collective in enumerate(spec.collectives):

@@ -3,8 +3,8 @@
 n is the number of ranks of a group, M the size of the collective in bytes. A formula gives steps that follow each
 other. Each step lists the simultaneous transfers, by the ranks' positions in the group. Bytes are rounded up, so an
 announcement never has fewer bytes than the job sends. An algorithm whose pattern is the same in every step (ring,
-chain) has a single step here, because dividing it would change no load. For the same reason, two steps with the same
-pattern are merged, such as a halving and the doubling that retraces it.
+chain) has a single step here, because a division into steps would change no load. For the same reason, two steps with
+the same pattern are merged, such as a halving and the doubling that retraces it.
 
 ``formula`` returns the ``Formula`` for one call of an operation by a library. docs/reference/job-spec.md#libraries has
 the table. Sources by library:
@@ -320,7 +320,7 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
 def formula(library: Library, algorithm: Algorithm, ranks: int, size: int) -> Formula | None:
     """Return the formula for a call of ``size`` bytes (M, see ``spec.Collective``).
 
-    The result is None when the formula is unknown."""
+    Return None when the formula is unknown."""
     if algorithm in _BY_NAME:
         return _BY_NAME[algorithm]
     if library is Library.OPENMPI:

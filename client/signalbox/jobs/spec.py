@@ -318,7 +318,7 @@ class JobSpec(Frozen):
     def ways(self) -> Iterator[tuple[str, JobSpec | Parallelization]]:
         """Yield the spec itself, then each of its parallelizations, each as a pair (prefix, value).
 
-        The prefix comes before the paths of the value's fields in errors. It is empty for the spec itself, and
+        The prefix comes before the paths of the value's fields in errors. The prefix is empty for the spec itself, and
         ``parallelizations[0].`` for the first parallelization."""
         yield "", self
         for number, way in enumerate(self.parallelizations):
@@ -327,7 +327,7 @@ class JobSpec(Frozen):
     def wrong_parallelizations(
         self, given: Iterable[str], kinds: str = "collectives or transfers"
     ) -> Iterator[FieldProblem]:
-        """Yield problems of parallelizations: repeated names, no traffic, or traffic of the job itself besides theirs.
+        """Yield problems of parallelizations: repeated names, no traffic, or a job that has traffic of its own as well.
 
         - ``given``: fields of the job that describe traffic; they cannot be combined with parallelizations
         - ``kinds``: names of the fields that describe traffic, of which each parallelization needs at least one"""
@@ -406,8 +406,8 @@ def oversized(spec: Any) -> Iterator[FieldProblem]:
     """Yield a problem for each list that is too long, and for lists whose lengths together exceed a limit.
 
     If the lists of all parallelizations together are too long, the path of the problem is ``parallelizations``.
-    ``spec`` may be any object with the fields of a ``JobSpec``. So sizes can be checked in a message of the API before
-    its items are read."""
+    ``spec`` may be any object with the fields of a ``JobSpec``. So the sizes in a message of the API can be checked
+    before its items are read."""
     ways = [("", spec)]
     if len(spec.parallelizations) <= MAX_PARALLELIZATIONS:
         ways += [(f"parallelizations[{number}].", way) for number, way in enumerate(spec.parallelizations)]

@@ -3,14 +3,15 @@
 By source port: a job that can split its flows opens one connection per subflow, whose source port is in the subflow's
 *port class*. The classes depend only on the job's ``max_subflows``, so they stay when its routes change
 (docs/reference/job-spec.md#port-classes). Bit 0 of a port is unusable, because Linux gives even ports to connect() and
-odd ones to bind(0) (measured, 200 of 200). ECMP hashes packets from ports of no class, and of classes without a
-subflow.
+odd ones to bind(0) (measured, 200 of 200). ECMP hashes packets from ports without a class, and from ports of a class
+without a subflow.
 
 By connection: if the job reports its connections, both ports of a connection identify its subflow. Such a job can share
 pairs of hosts with other jobs, and need not choose ports.
 
 A sender whose striping follows shares gives each subflow its own share. A sender that stripes evenly, or from a common
-queue, cannot. The planner then treats each of its connections, or each bundle of connections, as a flow of its own.
+queue, cannot give subflows different shares. The planner treats each connection of such a sender, or each bundle of
+connections, as a flow of its own.
 """
 
 from __future__ import annotations

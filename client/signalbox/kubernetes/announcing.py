@@ -148,7 +148,7 @@ def _replicas(spec: Body, field: str, role: str) -> int:
 def _processes(spec: Body) -> int:
     """Return the number of ranks per pod of a PyTorchJob.
 
-    It is 1 for torchrun's ``auto``, ``cpu`` and ``gpu``, whose number depends on the machine."""
+    The number is 1 for torchrun's ``auto``, ``cpu`` and ``gpu``, which depend on the machine."""
     given = str(spec.get("nprocPerNode") or "")
     return int(given) if given.isdecimal() else 1
 
@@ -253,8 +253,8 @@ Outcome: TypeAlias = Ready | Waiting | Idle
 def job_id(key: JobKey) -> str:
     """Return the id under which a job is registered: namespace, kind and name with ``_`` between them.
 
-    It is unique in the cluster, because names in Kubernetes have no ``_``. An id that is too long is cut, and ends with
-    a part of the SHA-256 of the whole id."""
+    The id is unique in the cluster, because names in Kubernetes have no ``_``. An id that is too long is cut, and ends
+    with a part of the SHA-256 of the whole id."""
     name = "_".join((key.namespace, key.kind.lower(), key.name))
     if len(name) <= MAX_JOB_ID:
         return name
@@ -272,9 +272,9 @@ def is_annotated(job: Body) -> bool:
 def announcement(key: JobKey, job: Body, pods: Iterable[Pod]) -> Outcome:
     """Return the spec to announce for a job, or why there is none. ``pods``: all known pods of the job.
 
-    Raises ``InvalidInput`` when the job's annotations are wrong, even before the job has pods. Also raises it when an
-    object has another form than objects of its kind have. This can happen, because users of the cluster write these
-    objects, and the cluster checks objects of some kinds only in part."""
+    Raises ``InvalidInput`` when the job's annotations are wrong, even before the job has pods. Also raises
+    ``InvalidInput`` for an object without the form of its kind: users of the cluster write these objects, and the
+    cluster checks objects of some kinds only in part."""
     try:
         return _outcome(key, job, pods)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:

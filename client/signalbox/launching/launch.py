@@ -72,8 +72,8 @@ def launch_of(command: Sequence[str], environ: Mapping[str, str]) -> Launch:
 def announces(command: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Return whether this process announces the job. Reads no files.
 
-    If PyTorch's launcher knows the number of its node, only the first node announces the job. Otherwise rank 0 does, or
-    a process without a rank."""
+    If PyTorch's launcher knows the number of its node, only the first node announces the job. If the launcher does not
+    know this number, rank 0 announces the job, or a process without a rank."""
     words = _torch_words(os.path.basename(command[0]), command)
     if words and (first := nodes_of(words[1:], environ).first) is not None:
         return first
@@ -118,7 +118,7 @@ def _nodelist(words: Sequence[str]) -> list[Host]:
 MODULES = {"torch.distributed.run", "torch.distributed.launch"}
 
 _FLAGS = {"standalone", "no-python", "module", "m", "run-path", "virtual-local-rank", "help", "h", "use-env"}
-"""Names of options without a value. All others have one, except options of accelerate (``_ACCELERATE_FLAGS``)."""
+"""Names of options without a value; those of accelerate are in ``_ACCELERATE_FLAGS``."""
 _ACCELERATE_FLAGS = ("use-", "multi-gpu", "cpu", "tpu", "ipex", "debug", "quiet", "q", "enable-", "same-network")
 """Prefixes of the names of accelerate's options without a value."""
 _CALLED = {"num-machines": "nnodes", "machine-rank": "node-rank", "main-process-ip": "master-addr"}

@@ -28,8 +28,8 @@ class Host(NamedTuple):
 def allocated(environ: Mapping[str, str], step: bool) -> list[Host]:
     """Return the hosts that a scheduler has allocated; empty without a scheduler. Raises ``InvalidInput``.
 
-    With ``step``, these are the hosts of this process's Slurm step. Otherwise they are the hosts of the whole job,
-    which launchers inside the job use."""
+    With ``step``, the result has the hosts of this process's Slurm step. Without ``step``, it has the hosts of the
+    whole job, which launchers inside the job use."""
     for nodes, tasks in _SLURM[0 if step else 1 :]:
         if environ.get(nodes):
             return _of_slurm(environ[nodes], environ.get(tasks, ""))

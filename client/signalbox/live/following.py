@@ -31,9 +31,9 @@ MOST_WAITING = 1000
 MOST_BYTES = 64 << 20
 """Limit in bytes for a message, a list, a snapshot (all objects at one time) and a change."""
 CHANGED_BYTES = 4 * MOST_BYTES
-"""Number of bytes of changes after which a watch is closed and opened again; it then sends all objects anew.
+"""Number of bytes of changes after which a watch is closed and opened again.
 
-This keeps the size of the state bounded."""
+A reopened watch sends all objects anew, so the size of the state stays bounded."""
 SMALL_BYTES = 1 << 16
 """Size in bytes above which a message keeps its watch waiting until the reader has emptied the queue."""
 RETRY_S = 2.0
@@ -45,7 +45,7 @@ Watch = Callable[[str], Generator[Any, None, None]]
 class Following:
     """Follower of one controller. ``open_client``: function that makes a client.
 
-    It does not raise errors of the controller. ``state.lost`` says why the controller does not answer, and
+    The methods do not raise errors of the controller: ``state.lost`` says why the controller does not answer, and
     ``state.refused`` why a part of the state is missing. If the clients limit answers to ``MOST_BYTES``, a controller
     that sends without end can neither fill the memory nor stop the reader."""
 

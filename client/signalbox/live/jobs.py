@@ -178,8 +178,9 @@ def efficiencies(job: Job) -> tuple[float | None, float | None]:
 def efficiency(job: Job) -> float | None:
     """Return the measured efficiency, or the predicted one if no measured one is usable; None while neither is known.
 
-    An impossible measured value is not used. Neither is a measured value when the controller can make no prediction,
-    because it then says nothing about the network: an all-to-all reaches half of its ideal even on an idle fabric."""
+    An impossible measured value is not used. A measured value without a prediction of the controller is not used
+    either, because it says nothing about the network: an all-to-all reaches half of its ideal even on an idle
+    fabric."""
     possible = job.HasField("efficiency_measured") and not too_efficient(job.efficiency_measured)
     if possible and not job.prediction_withheld:
         return job.efficiency_measured
@@ -191,7 +192,7 @@ def efficiency(job: Job) -> float | None:
 def urgency(job: Job) -> tuple[int, bool, float, str]:
     """Return a sort key that puts the most urgent jobs first.
 
-    Jobs with flows without a path come first, then jobs that wait for hosts, then the others, lowest efficiency
+    Jobs with flows without a path come first, then jobs that wait for hosts, then all other jobs, lowest efficiency
     first."""
     share = efficiency(job)
     waits = job.state == pb.JOB_STATE_PENDING

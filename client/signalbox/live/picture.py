@@ -73,7 +73,8 @@ class Cable:
     - ``part``: its name for ``drain``. This is its first port by dpid (``0x1:3``) if several switches share a name, or
       the name was shortened.
     - ``ends``: dpids of its two switches, the switch of the lower tier first; for a circuit, the sender first
-    - ``up`` and ``down``: where its links towards the higher and the lower tier begin; None for a missing direction
+    - ``up`` and ``down``: ports where its links towards the higher and the lower tier begin; None for a missing
+      direction
     - ``up_load`` and ``down_load``: measured rate divided by capacity; None while unknown
     - ``one_way``: whether it is a circuit; ``up`` is its only link"""
 
@@ -253,10 +254,10 @@ def _nodes(state: State) -> dict[int, Node]:
 def _tiers(state: State, names: Mapping[int, str], hosts: Mapping[int, Sequence[str]]) -> dict[int, int]:
     """Return the tier of each switch by dpid: its distance in cables from the nearest switch of tier 0.
 
-    Tier 0 has the switches with hosts. The controller finds hosts only when jobs name them. So tier 0 also has the
-    switches with similar names (``leaf3`` like ``leaf1``), unless two switches of tier 0 would then be neighbours.
-    Before any host is found, tier 0 has the switches that have an up port without a link. A switch that no cables
-    connect to tier 0 has the tier of switches with similar names."""
+    Tier 0 has the switches with hosts. The controller finds hosts only when jobs name them. So tier 0 also has switches
+    whose names resemble those of switches with hosts (``leaf3`` like ``leaf1``), unless two switches of tier 0 would be
+    neighbours. Before any host is found, tier 0 has the switches that have an up port without a link. A switch that no
+    cables connect to tier 0 has the tier of switches with similar names."""
     neighbours: dict[int, set[int]] = {dpid: set() for dpid in names}
     for link in state.links.values():
         if link.one_way:
@@ -322,8 +323,8 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
 def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | None:
     """Return the dpids of the two switches of a cable that is down; None if they are unknown.
 
-    The id of a cable has the dpids, unless the cable was never up and is only declared in the inventory file. Then
-    the names of the switches are taken from the cable's name."""
+    The id of a cable has the dpids, unless the cable was never up and is only declared in the inventory file. For
+    such a cable, the names of the switches are taken from the cable's name."""
     if ends := re.fullmatch(r"(0x[0-9a-f]{1,16}):\d+ (0x[0-9a-f]{1,16}):\d+", part.id):
         return int(ends[1], 16), int(ends[2], 16)
     ends = re.fullmatch(r"(.+):[^:>]+>(.+)", part.name) if len(part.name) <= MOST_CHARS else None

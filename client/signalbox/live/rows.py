@@ -44,7 +44,7 @@ def sentence(what: str, details: Details) -> str:
 def _sentence_on_parts(what: str, details: Details) -> str:
     """Return the sentence for an event about one or several parts of the fabric.
 
-    ``details`` has their number (``count``), and the ``names`` of the first few."""
+    ``details`` has the number of parts (``count``), and the ``names`` of the first few parts."""
     count, names = int(details["count"]), details["names"]
     kind, _, become = what.partition(" ")
     more = count - names.count(", ") - 1

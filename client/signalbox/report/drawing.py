@@ -23,7 +23,7 @@ ACROSS = 620
 BESIDE = 4
 """Distance of a circuit's line from the straight line between its two switches."""
 MOST_CELLS = 8192
-"""Largest number of cables that ``matrices`` draws. If there are more, it draws no matrix."""
+"""Largest number of cables that ``matrices`` draws. For more cables, ``matrices`` draws nothing."""
 CLASSES = {Condition.UP: "up", Condition.UNSYNCED: "unsynced", Condition.DRAINED: "drained", Condition.DOWN: "down"}
 
 

@@ -1,8 +1,8 @@
 """``signalbox.torch.join``, and the job that it returns.
 
-In ``join``, each rank sends a report about itself to all others in one collective. Then rank 0 announces the job, and
-each rank measures its iterations. If the traffic is not known yet, each rank records its first iterations, and rank 0
-announces their traffic.
+In ``join``, each rank sends a report about itself to all other ranks in one collective. Then rank 0 announces the job,
+and each rank measures its iterations. If the traffic is not known yet, each rank records its first iterations, and rank
+0 announces their traffic.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ log = logging.getLogger("signalbox")
 _not_compiled = getattr(torch, "_disable_dynamo", torch.compiler.disable)
 """Decorator that excludes a function from compilation, as PyTorch excludes its own functions.
 
-``torch.compiler.disable`` imports torch._dynamo at once, which takes 3 s of processor time. This variant imports it
-only at the function's first call. A program's first optimizer imports it anyway; without an optimizer it is not
-needed."""
+``torch.compiler.disable`` imports torch._dynamo at once, which takes 3 s of processor time. This variant imports
+torch._dynamo only at the function's first call. A program's first optimizer imports torch._dynamo anyway; a program
+without an optimizer does not need it."""
 
 
 def join(
@@ -72,9 +72,9 @@ def join(
 ) -> Job:
     """Announce a PyTorch program as a training job; raise nothing unless ``strict``.
 
-    All ranks must call it, after ``init_process_group`` and after wrapping the model. It returns when all ranks have
-    called it. If some ranks do not call it within two minutes, it returns on the others, and the job is not announced.
-    Rank 0 announces the job, renews its lease until the program ends, and reports iterations.
+    All ranks must call ``join``, after ``init_process_group`` and after wrapping the model. ``join`` returns when all
+    ranks have called it. If some ranks do not call ``join`` within two minutes, it returns on the other ranks, and the
+    job is not announced. Rank 0 announces the job, renews its lease until the program ends, and reports iterations.
 
     - ``model_or_groups``: the model or a list of models; a ``DeviceMesh``, whose dimensions name the groups; or a
       mapping of names to process groups. Other process groups that PyTorch knows are announced too.
@@ -256,7 +256,7 @@ class Job(joining.Job):
     def _timed_by_calls(models: list[Any]) -> bool:
         """Return whether the duration of a call shows how long its communication took.
 
-        On GPUs it does not, because a call returns before its communication begins."""
+        The result is False on GPUs, because a call returns before its communication begins."""
         devices = {parameter.device.type for model in models for parameter in model.parameters()}
         return devices == {"cpu"} if devices else dist.get_backend() == "gloo" or not torch.cuda.is_available()
 

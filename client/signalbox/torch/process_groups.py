@@ -76,7 +76,7 @@ def _given(given: Any) -> Iterator[Group]:
 def _name_of(group: Any) -> str:
     """Return the name of a group from its description.
 
-    A DeviceMesh describes the group of its dimension ``data`` as ``mesh_data``; the name is then ``data``."""
+    A DeviceMesh describes the group of its dimension ``data`` as ``mesh_data``; this group gets the name ``data``."""
     text = str(getattr(group, "group_desc", ""))
     return _UNTOLD.get(text, text.removeprefix("mesh_"))
 

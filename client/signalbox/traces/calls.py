@@ -6,7 +6,8 @@ near the end of the trace. This part must have at least two periods and at least
 part are ignored, and so are up to ``MAX_AFTER`` calls after it.
 
 Kinds of calls that follow each other have phases that follow each other. Two kinds overlap in time if an iteration has
-a call of one kind between two calls of the other. They also overlap if the trace shows calls of both under way at once.
+a call of one kind between two calls of the other. Two kinds also overlap if the trace shows calls of both kinds under
+way at once.
 
 ``with_amounts`` and ``with_traffic`` make the job spec: they add the traffic to ``given``, which has the user's fields.
 """
@@ -82,8 +83,8 @@ class TooManyCalls(InvalidInput):
 def refuse_incomplete(calls: Mapping[int, Sequence[Call]], ranks: int) -> None:
     """Raise ``InvalidInput`` when the traffic of a rank is unknown, or when a trace belongs to no rank of the job.
 
-    A rank may lack a trace if every call in the traces of the other ranks includes all ranks of the job. Otherwise the
-    rank might belong to groups that no other trace has."""
+    A rank may lack a trace if every call in the traces of the other ranks includes all ranks of the job. If some call
+    does not include all ranks, the rank might belong to groups that no other trace has."""
     everyone = range(ranks)
     for rank in calls:
         if rank not in everyone:
@@ -188,8 +189,8 @@ def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
     """Return the lowest phase of each kind that fits all ranks; 0 for all kinds when ranks contradict each other.
 
     ``orders``: result of ``_overlapping_sets`` for each rank. On every rank, the kinds of a set must have the same
-    phase, and it must be later than that of the set before. Kinds that overlap on one rank share a phase on all
-    ranks. They may look separate on another rank, when one kind ended just before the other began."""
+    phase, and this phase must be later than the phase of the previous set. Kinds that overlap on one rank share a phase
+    on all ranks. They may look separate on another rank, when one kind ended just before the other began."""
     part = _representatives(orders)
     sequences = [dict.fromkeys(part[kind] for kinds in order for kind in kinds) for order in orders]
     phases = dict.fromkeys(part.values(), 0)
@@ -330,7 +331,7 @@ def library_of(names: Iterable[str]) -> str:
 def file_of_rank(files: Sequence[Path]) -> dict[int, Path]:
     """Return the file of each rank.
 
-    The rank is the last number in a file's name. If no name has a number, it is the file's position in ``files``.
+    The rank is the last number in a file's name. If no name has a number, the rank is the file's position in ``files``.
     Raises ``InvalidInput``."""
     numbers = [re.findall(r"\d+", re.sub(r"\.(et|json|pkl|pickle)$", "", file.name)) for file in files]
     if not any(numbers):

@@ -6,7 +6,8 @@ of mlcommons/chakra, its licence, and the output of ``make proto`` for it.
 
 Files differ in the type of an attribute, so any integer type is accepted. ``comm_size`` is the size of the rank's own
 input in bytes. In a node that sends or receives, ``comm_type`` is ignored, because files have the value of the node's
-field ``type`` there. A CPU node without ``comm_type`` only starts a kernel, whose own node has it, and is left out.
+field ``type`` there. A CPU node without ``comm_type`` is left out: it only starts a kernel, whose own node has
+``comm_type``.
 
 The schema has no process groups. An attribute ``pg_name`` names one of the groups that the user gives. Without this
 attribute all ranks take part.

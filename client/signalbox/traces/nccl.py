@@ -1,13 +1,13 @@
 """Make a job spec from logs of NCCL: the transfers over the rings and trees that the ranks report.
 
 If no bytes are known, the spec has only endpoints. The lines ``Ring previous -> self -> next`` of all ranks and
-channels determine the rings, and must agree with the rings that rank 0 lists. When no rank of a communicator has such
-lines (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the listed rings are used if they have all ranks. A log that lacks a
-rank or channel, or contradicts itself, is refused.
+channels determine the rings, and must agree with the rings that rank 0 lists. When no rank of a communicator has lines
+``Ring`` (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the rings that rank 0 lists are used if they have all ranks. A log
+that lacks a rank or channel, or contradicts itself, is refused.
 
 A call divides its bytes over all channels. On each ring it makes the transfers of ``formulas`` for NCCL. All-reduces
-use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``). Each rank then sends M
-divided by the number of channels to its parent, and receives as many bytes from it.
+use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``). With trees, each rank sends M
+divided by the number of channels to its parent, and receives as many bytes from the parent.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
 def _communicators(log: Log) -> list[Communicator]:
     """Return the communicators, the largest first.
 
-    Ranks with the same communicator id belong together. NCCL before 2.18 logs no id. Then the n-th communicators of
-    a given size in all processes are taken as one communicator."""
+    Ranks with the same communicator id belong together. NCCL before 2.18 logs no id. Without ids, the n-th
+    communicators of a given size in all processes are taken as one communicator."""
     together: defaultdict[tuple[str, int, int], list[Member]] = defaultdict(list)
     made: defaultdict[tuple[Process, int], int] = defaultdict(int)
     for member in log.members:

@@ -1,8 +1,9 @@
 """Read the output of ``NCCL_DEBUG=INFO``: communicators and calls of each process. The result is a ``Log``.
 
 A line is ``host:pid:tid [device] NCCL INFO text``. The lines of different processes may be in any order, and launchers
-may write before them. A thread's lines about rings and trees belong to the communicator that the thread is making. They
-lie between two lines of ``comm 0x... rank 3 nranks 4``; before NCCL 2.18 only the last of these exists.
+may write before them. A thread's lines about rings and trees belong to the communicator that the thread is making. Such
+lines lie between two lines of ``comm 0x... rank 3 nranks 4``; before NCCL 2.18, only the second of these two lines
+exists.
 
 The formats are those of the logs in NVIDIA/nccl #1189, #447, #226, #302, #385, #514, #1605 and NVIDIA/nccl-tests #128:
 

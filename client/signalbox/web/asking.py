@@ -44,9 +44,10 @@ class Newest:
 
 
 class Asking:
-    """Calls to the controller, and a label for the answers. The label is added at the present place of the page.
+    """Calls to the controller, and a label for the answers.
 
-    Calls that make the controller plan are made one at a time, because each occupies a thread that other calls need."""
+    The constructor adds the label to the page. Calls that make the controller plan are made one at a time, because each
+    occupies a thread that other calls need."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

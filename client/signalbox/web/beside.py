@@ -20,7 +20,7 @@ MOST_OF_SWITCH = 512
 def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
     """Return a bar chart of the loads of a switch's cables, with a bar per direction.
 
-    Between servers that only circuits connect, it has a bar per leaving and per arriving circuit."""
+    For servers that only circuits connect, the chart has a bar per leaving and per arriving circuit."""
     shown = picture.at(dpid)[:MOST_OF_SWITCH]
     node = picture.nodes[dpid]
     circuits = picture.without_tiers
@@ -110,7 +110,7 @@ def slowdowns(found: Sequence[Slowdowns], paper: Paper) -> Options:
 def demand(job: Job, paper: Paper) -> Options:
     """Return a bar chart of the pairs of addresses that send most: announced and counted bytes per iteration.
 
-    A pair has no counted bytes if the job reports no iterations. Then its label has the measured rate."""
+    If the job reports no iterations, a pair has no counted bytes, and its label has the measured rate."""
     pairs = busiest_pairs(job, MOST_PAIRS)
     announced = [round(pair.declared_bytes / 1e6, 3) for pair in pairs]
     counted = [round(pair.measured_bytes / 1e6, 3) if pair.HasField("measured_bytes") else "-" for pair in pairs]

@@ -49,7 +49,7 @@ class Board:
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return the result of ``make``, which all viewers share.
 
-        After a change of the fabric or the jobs it is made anew. ``key``: identifies the result."""
+        After a change of the fabric or the jobs, the result is made anew. ``key``: identifies the result."""
         if key not in self._made:
             if len(self._made) >= MOST_MADE:
                 self._made.clear()
@@ -60,7 +60,7 @@ class Board:
     def take(self) -> None:
         """Apply the messages that have arrived, and show the changes to all viewers; do nothing in a pause (``REST``).
 
-        An error of one viewer's page does not prevent the update of the others."""
+        An error of one viewer's page does not prevent the update of other pages."""
         began = self._clock()
         if began < self._rests_until:
             return

@@ -35,7 +35,7 @@ def common(paper: Paper) -> Options:
 
 
 def value_axis(paper: Paper) -> Options:
-    """Return an axis for values. Its grid lines are so faint on the background that they hide nothing."""
+    """Return an axis for values. The grid lines of the axis are so faint on the background that they hide nothing."""
     return {"type": "value", "axisLabel": {"color": paper.text}, "splitLine": {"lineStyle": {"color": paper.unknown}}}
 
 
@@ -82,8 +82,8 @@ CURVE = 0.12
 SIDEWAYS = 0.2
 """Distance that decides where the name of a switch on the circle is drawn, in diameters of the circle.
 
-It is the distance of the switch from the vertical line through the circle's middle. At a larger distance the name is
-beside the switch, otherwise above or below, so that names do not overlap."""
+The distance is measured from the vertical line through the circle's middle. At a larger distance the name is beside the
+switch, and at a smaller one above or below it, so that names do not overlap."""
 ARROW = 9
 """Size of the arrow head of a circuit, in pixels."""
 
@@ -224,7 +224,6 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt], c
 
 
 def _width(cable: Cable) -> float:
-    """Return the width of a cable in pixels, which grows with the load."""
     load = min(cable.load or 0.0, 1.0) if cable.condition is Condition.UP else 1.0
     return round(EMPTY + (FULL - EMPTY) * load, 1)
 

@@ -26,7 +26,7 @@ from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STAYS, STYLE
 MOST_JOBS, MOST_EVENTS, MOST_ALARMS = 100, 50, 100
 """Largest numbers of rows in the tables of jobs, events and alarms."""
 MOST_CHOICES = 5000
-"""Largest number of switches or cables that a selection field offers. All others can be chosen in the drawing."""
+"""Largest number of switches or cables that a selection field offers. Further ones can be chosen in the drawing."""
 
 KEYS = {
     "?": "show these keys",

@@ -46,7 +46,7 @@ from signalbox.web.page import Page
 CONNECT_S = 30.0
 """Seconds within which a browser must connect after it has loaded the page."""
 AWAY_S = 30.0
-"""Seconds for which the choices of a disconnected browser are stored. It may be busy, or on a bad network."""
+"""Seconds for which the choices of a disconnected browser are stored. The browser may be busy, or on a bad network."""
 TAB_S = 60.0
 """Seconds for which NiceGUI stores data of a tab; its default is 30 days. An empty storage takes 0.7 kB per page."""
 STOP_S = 2

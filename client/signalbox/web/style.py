@@ -33,8 +33,7 @@ ROW_LOOKED_AT = """(event) => {
 }"""
 """Script that reports the name of the job whose row the pointer is on.
 
-The page has no slot of NiceGUI for this, because NiceGUI would make the rows of a slot anew with each change of the
-page."""
+A slot of NiceGUI is not used, because NiceGUI would make the rows of a slot anew with each change of the page."""
 
 STAYS = """<script type="module">
 const connected = window.io;

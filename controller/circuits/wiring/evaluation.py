@@ -350,6 +350,5 @@ def steps_of(spec: JobSpec, phase: int) -> int:
 
 
 def _only_phase(problem: Problem, step: int) -> Problem:
-    """Return the problem with only the flows and demands of one of the planner's phases."""
     own = ((each, tuple(part for part in each.demand_bps if part[0] == step)) for each in problem.flows)
     return problem.with_flows(replace(each, demand_bps=demand_bps) for each, demand_bps in own if demand_bps)
