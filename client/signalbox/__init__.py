@@ -1,7 +1,7 @@
 """Client of a Signalbox controller, for training jobs and operators, with the definitions that both sides share.
 
 The controller imports this package; nothing here imports the controller. ``signalbox.join`` announces a training job.
-Its module is imported at the first use of ``join``, so that other programs do not wait for it.
+The module of ``join`` is imported at the first use of ``join``, so that other programs do not wait for this import.
 
 Shared definitions:
 

@@ -41,7 +41,7 @@ def is_loopback(host: str) -> bool:
 def listen_address(text: str) -> str:
     """Return ``text`` unchanged if it is one address of an API.
 
-    Otherwise raise ``PydanticCustomError`` with the right form."""
+    If not, raise ``PydanticCustomError`` with the right form."""
     if text.startswith("unix:"):
         if not 0 < len(text.removeprefix("unix:").encode()) <= MAX_SOCKET_PATH:
             raise PydanticCustomError("address", "a socket's path has 1 to {most} bytes", {"most": MAX_SOCKET_PATH})
@@ -65,7 +65,7 @@ def listed(text: str) -> tuple[str, ...]:
 def api_addresses(text: str) -> tuple[str, ...]:
     """Return the addresses in a text of the form ``HOST:PORT[,HOST:PORT...]`` or ``unix:PATH``.
 
-    They are the addresses of the controllers' APIs. Raises ``PydanticCustomError`` for a wrong text; its message names
+    The addresses are those of the controllers' APIs. Raises ``PydanticCustomError`` for a wrong text; its message names
     the first mistake and the right form."""
     found = listed(text)
     if len(found) == 1:

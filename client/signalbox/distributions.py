@@ -37,8 +37,8 @@ def installed() -> dict[str, str]:
 def added_commands(warn: Callable[[str], None]) -> typer.Typer:
     """Return the commands that other distributions add.
 
-    Commands that cannot be loaded are left out, so that all others still work. ``warn`` receives one line about
-    them."""
+    Commands that cannot be loaded are left out, so that all other commands still work. ``warn`` receives one line about
+    the commands that were left out."""
     from importlib.metadata import entry_points
 
     added = typer.Typer()

@@ -147,9 +147,9 @@ def _numbers(part: str) -> range:
 def own_address(environ: Mapping[str, str], library: str, towards: Iterable[str]) -> str | None:
     """Return the address at which other hosts reach this program; None if it is not found.
 
-    It is the address of the interface that the library's environment variable selects, even a loopback address. Without
-    such an interface, it is the source address that the kernel chooses for the first host in ``towards`` that is not
-    this host."""
+    The result is the address of the interface that the library's environment variable selects, even a loopback address.
+    Without such an interface, the result is the source address that the kernel chooses for the first host in
+    ``towards`` that is not this host."""
     named = (NCCL, GLOO) if library == "nccl" else (GLOO, NCCL)
     for variable in named:
         for interface in _interfaces(environ.get(variable, ""), exact=variable == GLOO):

@@ -1,8 +1,8 @@
 """Keep many jobs registered from one process, such as a daemon on the head node of a cluster.
 
-A ``Keeper`` receives the specs of jobs to register and the ids of jobs to release. It owns their memberships, and the
-threads and schedule of the calls. Lease tokens can be saved for the process that replaces this one. Several jobs are
-updated in one call when each job needs hosts that another job releases.
+A ``Keeper`` receives the specs of jobs to register and the ids of jobs to release. It owns the memberships of these
+jobs, and the threads and schedule of the calls. Lease tokens can be saved for the process that replaces this one.
+Several jobs are updated in one call when each job needs hosts that another job releases.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Jobs(Protocol):
 
 
 Version = tuple[int, int, int]
-"""Inode, time of modification in ns, and size of a file. They change when the file is written or replaced."""
+"""Inode, time of modification in ns, and size of a file. A version changes when the file is written or replaced."""
 
 
 class KeptFolder:

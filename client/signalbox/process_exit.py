@@ -74,7 +74,7 @@ def hold(thing: Held) -> None:
 def let_go(thing: Held) -> None:
     """Undo ``hold`` for an object that has been released.
 
-    If no object is left, restore the default action of SIGTERM. Only the main thread does so."""
+    If no object is left, restore the default action of SIGTERM; only the main thread restores it."""
     global _sigterm
     with _once:
         _held.discard(thing)

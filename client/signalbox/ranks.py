@@ -151,7 +151,7 @@ class Window(NamedTuple):
 
 
 WINDOWS = (Window(0, 1, provisional=True), Window(2, 2), Window(10, 2), Window(50, 2))
-"""Windows of iterations. They are evaluated one after the other, until one yields the job's final traffic.
+"""Windows of iterations, evaluated one after the other until one window yields the job's final traffic.
 
 The first iterations differ from later ones: gradient buckets are rebuilt, and optimizers allocate their state. The
 traffic of the first iteration is good enough for routes until more is known. Later windows serve jobs whose earlier

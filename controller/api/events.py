@@ -75,8 +75,8 @@ def _wanted(request: Any) -> tuple[frozenset[EventKind], float]:
 def _number(field: str, token: str, start: int, history: EventHistory) -> int:
     """Return the event number in a token, or ``start`` without a token.
 
-    Raises ``InvalidInput`` for a malformed token, and for a number that no event has reached yet: a watch from there
-    would receive nothing for a long time."""
+    Raises ``InvalidInput`` for a malformed token, and for a number that no event has reached yet: a watch from such a
+    number would receive nothing for a long time."""
     if not token:
         return start
     if not (token.isascii() and token.isdigit() and len(token) < 20):

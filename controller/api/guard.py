@@ -200,8 +200,8 @@ def limit_s(method: str) -> float:
 def keep_clients_out_of_log() -> None:
     """Drop gRPC's log records about faults of clients, so that no client can fill the log.
 
-    For metadata and paths that are not UTF-8, gRPC logs a traceback with their contents, including tokens. It also logs
-    answers that it cannot send because the client has disconnected."""
+    For metadata and paths that are not UTF-8, gRPC logs a traceback with their contents, including tokens. gRPC also
+    logs answers that it cannot send because the client has disconnected."""
     _GRPC_LOG.addFilter(_is_no_client)
 
 
@@ -229,7 +229,7 @@ def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 
 
 def _decoded(path: str, method: Handler) -> Handler:
-    """Return a handler that refuses requests that could not be decoded, and passes all others to the method's handler.
+    """Return a handler that refuses requests that were not decoded, and passes other requests to the method's handler.
 
     The request is refused here, and not when it is decoded, so that the gate checks the caller first."""
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from controller.status import JobStatus
 
 SMALL = 256
-"""Largest number of parts (flows, pairs, links) that are converted in the loop. So many take a few milliseconds."""
+"""Largest number of parts (flows, pairs, links) that are converted in the loop, which takes a few milliseconds."""
 
 BYTES_OF_PART = 16
 """Bytes of a request per part, for an estimate of the number of parts; few parts are smaller."""

@@ -53,7 +53,7 @@ def filled(items: Iterable[tuple[str, bytes]], size: int) -> tuple[list[bytes], 
     """Return as many of the items as fit into a page of ``size``, at least one, and the token of the next page.
 
     The token is empty after the last item. ``items`` yields the key of each item, and a serialized answer that contains
-    only this item. It must serialize an item only when asked for it, because other threads cannot run during a
+    only this item. ``items`` must serialize an item only on request, because other threads cannot run during a
     serialization. Concatenated serialized messages are one message (see ``watch_table``)."""
     parts: list[bytes] = []
     taken, last = 0, ""

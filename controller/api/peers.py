@@ -24,7 +24,7 @@ ADDRESS, PORT, TLS = f"{PREFIX}address", f"{PREFIX}port", f"{PREFIX}tls"
 CERTIFICATE = f"{PREFIX}certificate-bin"
 """Header field with the client's certificate in DER. gRPC decodes the base64 of fields whose name ends in ``-bin``."""
 SOCKET = f"{PREFIX}socket"
-"""Header field with the role of a caller that uses a Unix socket of a member. The other fields are then missing."""
+"""Header field with the role of a caller at a Unix socket of a member. Its calls have none of the other fields."""
 _YES, _NO = "1", "0"
 
 

@@ -69,7 +69,7 @@ VERSION = version("signalbox-controller")
 LINKS_OF_CALL, CONNECTIONS_OF_CALL = 64, 8
 """Number of virtual links, and number of reported connections, that count as one call.
 
-The control loop takes about as long to process so many of them as to process one call."""
+The control loop takes as long for 64 virtual links, or for 8 connections, as for one call."""
 
 MAX_JOB_IDS = 10_000
 """Largest number of jobs that one request for routes may name. A request without job ids lists the routes of all

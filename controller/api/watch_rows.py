@@ -176,7 +176,7 @@ class FabricRows(Rows[FabricKey, FabricRow]):
     def _link(self, link: Link, name: str) -> pb.WatchFabricResponse:
         """Return the response of a link without its rates.
 
-        The response is kept, because the rates of all links change every second, and the rest seldom."""
+        The response is kept: the rates of links change every second, but all other fields change seldom."""
         known = self._links.get(link.id)
         if known is None or known[:2] != (link, name):
             known = link, name, pb.WatchFabricResponse(links=[convert_fabric.link_message(link, name)])

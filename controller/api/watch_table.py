@@ -6,7 +6,7 @@ message. So a watcher that reads late gets each row once, in its newest form. Re
 
 A serialized message is made by concatenating serialized parts: protobuf merges them and appends their repeated fields
 (https://protobuf.dev/programming-guides/encoding/, "Last One Wins"). All calls must be made in one thread; only
-``changes`` may run in another one, between two calls of ``apply``.
+``changes`` may run in another thread, between two calls of ``apply``.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from controller.planning.problem import PlanLimits
 from signalbox.jobs.spec import JobSpec
 
 MENDED_LIMITS = PlanLimits(time_limit_s=0.5, ecmp_draws=0)
-"""Limits of the plan for a mended wiring. They are small, because the new circuits wait for this plan."""
+"""Limits of the plan for a mended wiring. The limits are small, because the new circuits wait for this plan."""
 
 
 def find_wiring(asked: FindWiring) -> FoundWiring:

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from controller.fabric.topology import Dpid, PortNo, PortRef, ports_by_switch
 
 Circuits = Mapping[PortRef, PortRef]
-"""Receiving interface of each sending interface. Both are connected to the same optical switch."""
+"""Receiving interface of each sending interface, both connected to the same optical switch."""
 
 
 @dataclass(frozen=True)

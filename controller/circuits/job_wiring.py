@@ -79,9 +79,9 @@ def damaged(
 ) -> Mapping[JobId, Damage]:
     """Return the damage of each job with a broken interface or circuit.
 
-    ``missing``: circuits over which no probes arrive. ``fixed``: whether jobs keep their circuits even if some of them
-    are lost; the result is then empty. The state of a disconnected server is unknown, so its interfaces do not count as
-    broken."""
+    ``missing``: circuits over which no probes arrive. ``fixed``: whether jobs keep their circuits even if some circuits
+    are lost; if True, the result is empty. The state of a disconnected server is unknown, so its interfaces do not
+    count as broken."""
     found = {}
     for job_id, wiring in wirings.items() if not fixed else ():
         ends = (at for circuit in wiring.circuits for at in circuit)

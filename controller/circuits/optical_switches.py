@@ -169,7 +169,7 @@ class OpticalSwitches:
         return asked
 
     def switch_left(self, dpid: Dpid, now: float) -> None:
-        """Record that an optical switch has disconnected. Its cross-connects stay."""
+        """Record that an optical switch has disconnected. The cross-connects of the switch stay."""
         self.sync.switch_left(dpid)
         self._up.pop(dpid, None)
         self.away_since.setdefault(dpid, now)

@@ -70,8 +70,8 @@ judgements are made."""
 APART = 1
 """Number of iterations by which a pair may be behind or ahead of the rank that reports.
 
-A rank cannot end an iteration before all others have begun it, so ranks of busy hosts are up to one iteration apart.
-This tolerance applies only if at most half of the pairs need it."""
+A rank cannot end an iteration before all other ranks have begun it, so ranks of busy hosts are up to one iteration
+apart. This tolerance applies only if at most half of the pairs need it."""
 
 ANOTHER = 0.5
 """Smallest rate at which a judgement counts unannounced traffic of a pair, as a fraction of the pair's largest rate.

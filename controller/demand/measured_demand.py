@@ -4,8 +4,8 @@ In: cumulative counters by pair of addresses (``pair_counters``), reported times
 and the time. Out: a frozen ``JobDemand`` for each job, from which ``MeasuredJobs`` derives the jobs for the planner.
 When one job changes, nothing is computed anew for the other jobs.
 
-``watched_job`` handles a single job. This module divides what jobs share: the switch rules that count packets, and the
-pairs of addresses on which several jobs send.
+``watched_job`` handles a single job. This module divides two shared resources among jobs: the switch rules that count
+packets, and the pairs of addresses on which several jobs send.
 
 To *learn* a job is to count all pairs of its addresses, in order to find the pairs on which it sends. A small new job
 is learnt early, before counters have confirmed or contradicted its announcement, with rules that no other job needs. A

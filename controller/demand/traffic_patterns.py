@@ -225,7 +225,7 @@ class TrafficPatterns:
     def _links_of(self, amounts: Mapping[Pair, float]) -> VirtualLinks:
         """Return virtual links with these amounts.
 
-        If every pair was announced, the links have the announced phases. Otherwise all links are in phase 0."""
+        If every pair was announced, the links have the announced phases. If not, all links are in phase 0."""
         announced = self._announced.links
         if amounts.keys() <= announced.pairs:
             links = [

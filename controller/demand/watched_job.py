@@ -171,8 +171,8 @@ class WatchedJob:
     def update(self, job: Job) -> None:
         """Replace the job by ``job``, whose spec describes the same traffic.
 
-        An observed job that reports its connections is learnt from the counters of these connections. It is learnt
-        again when it reports connections between hosts that had none before."""
+        An observed job that reports its connections is learnt from the counters of these connections. Such a job is
+        learnt again when it reports connections between hosts that had no connections before."""
         was, self.job = self.job, job
         if self.connections != was.dividing.connections:
             if job.spec.observed and (self._held is None or not self.connections.keys() <= set(self.pairs)):
@@ -238,7 +238,7 @@ class WatchedJob:
     def _judge(self) -> Judge:
         """Comparison of the traffic on the job's pairs with its announcement.
 
-        It is made at first use, because a job whose hosts are unknown sends nothing that could be judged."""
+        The ``Judge`` is made at first use, because a job whose hosts are unknown sends nothing that could be judged."""
         if self._latest_judge is None or self._latest_judge.pairs is not self.pairs:
             self._latest_judge = Judge(self.pairs, self._profile, self._latest_judge)
         return self._latest_judge

@@ -1,4 +1,4 @@
-"""Arrangement of a controller: it controls all switches from its own hub, or as a member some of them.
+"""Arrangement of a controller: it controls all switches from its own hub, or, as a member, some switches.
 
 ``alone`` is for a single controller, and for a standby that shares a state directory. ``member`` is for controllers
 that share a state in etcd and divide the switches among themselves (``members.api``).
@@ -50,8 +50,8 @@ class Control:
     send: Callable[[Iterable[ToSwitches]], None]
     """Function that queues commands for switches without waiting."""
     run: Callable[[Callable[[], None]], None]
-    """Function for the main thread that serves the switches until ``Outbox.stop``. It calls its argument when switches
-    can connect.
+    """Function for the main thread that serves the switches until ``Outbox.stop``. The function calls its argument when
+    switches can connect.
 
     It raises ``ListenError``, the exception of a handler, or the error that was given to ``Outbox.fail``."""
     port: MemberPort | None = None

@@ -1,7 +1,7 @@
 """Thread of the control loop. Only this thread reads the inbox and calls the loop.
 
-It passes each command of the loop to the part of the process that carries it out, and publishes the status and the
-events since the previous one.
+The thread passes each command of the loop to the part of the process that carries out the command, and publishes the
+status, and the events since the previous status.
 """
 
 from __future__ import annotations

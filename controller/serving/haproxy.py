@@ -39,7 +39,7 @@ KNOWN_CLIENTS = "100k"
 """Largest number of client addresses that are remembered, at 100 bytes each. With more, the oldest are forgotten."""
 LARGE_OF_CLIENT, LARGE = 8, 16
 """Largest number of concurrent requests above HAProxy's buffer size, of one address and of all addresses. Each may
-occupy ``max_message_bytes`` in the controller's memory. The second limit applies to streams of requests too."""
+occupy ``max_message_bytes`` in the controller's memory. ``LARGE`` applies to streams of requests too."""
 CONNECTION_STREAMS = 128
 """Largest number of HTTP/2 streams of one connection. HAProxy begins all calls that it has read before it refuses the
 first one, and each call needs a buffer. Without this limit, one address could make HAProxy use 20 GB."""
@@ -64,8 +64,8 @@ UNKNOWN instead of UNAVAILABLE."""
 RELOADED_S = 180
 """Largest number of seconds for which connections outlive a reload of HAProxy; longer than any call except watches.
 
-The old process of HAProxy serves these connections. It counts clients separately from the new process, and uses the old
-certificates."""
+The old process of HAProxy serves these connections. The old process counts clients separately from the new process, and
+uses the old certificates."""
 
 
 def configuration(api: ApiConfig) -> str:

@@ -15,7 +15,7 @@ from controller.tables.messages import FromSwitches
 
 
 class Inbox:
-    """Two queues of messages: those of switches, and all others. Each queue keeps its order.
+    """Two queues of messages: one for messages of switches, and one for all other messages. Each queue keeps its order.
 
     For each connection of a switch, the inbox counts the messages that were added and that were taken."""
 
@@ -38,7 +38,7 @@ class Inbox:
     def take(self, most: int, timeout_s: float) -> list[Message]:
         """Wait at most ``timeout_s`` seconds for a message, and return at most ``most`` waiting messages.
 
-        If there are more, messages of switches get at least half of the places."""
+        If more messages wait, messages of switches get at least half of the places."""
         messages: list[Message] = []
         try:
             self._added.get(timeout=max(0.0, timeout_s))

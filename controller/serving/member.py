@@ -142,7 +142,7 @@ def member(
 
 
 def probe_key(secret: bytes | None) -> bytes:
-    """Return the key that signs the probes of all members. It is derived from ``secret``, or random without one."""
+    """Return the key that signs the probes of all members, derived from ``secret``; a random key without a secret."""
     return blake2b(secret or token_bytes(32), digest_size=32, person=b"probes").digest()
 
 

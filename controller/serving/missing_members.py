@@ -1,7 +1,7 @@
 """Missing members: the leader finds members that have been absent for too long or have no link to it.
 
-In: the present and the absent members, and those without a link. Out: a message to the control loop, which raises the
-alarms, whenever missing members change. ``now`` is in monotonic seconds.
+In: the present members, the absent members, and the members without a link. Out: a message to the control loop, which
+raises the alarms, whenever missing members change. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def _run(
 ) -> None:
     """Run the controller with its state until SIGTERM or SIGINT.
 
-    ``free_ports``: closes the ports of the standby, just before those of the active controller are opened."""
+    ``free_ports``: closes the ports of the standby, just before the ports of the active controller are opened."""
     with ExitStack() as ends:
         ends.callback(store.close)
         # southbound, gRPC server, planning process -> control loop

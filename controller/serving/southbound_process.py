@@ -1,8 +1,8 @@
 """The controller's side of the southbound's process: starts the process, and exchanges messages with it.
 
 In: packets of the control loop, answers about claims, new files. Out: packets of the southbound. Two threads send and
-receive, so that nothing waits for a busy process. The controller ends when the process ends by itself or hangs, because
-otherwise no other member would get the switches.
+receive, so that nothing waits for a busy process. The controller ends when the process ends by itself or hangs, so that
+other members get the switches.
 """
 
 from __future__ import annotations

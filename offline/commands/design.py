@@ -1,7 +1,7 @@
 """Commands ``signalbox design``: networks for jobs, and placements of jobs in networks (docs/design.md).
 
-They read a file that describes a network of several dimensions, and job files. They print tables for people and JSON
-for programs. The solver is imported only where it is needed.
+The commands read job files, and a file that describes a network of several dimensions. They print tables for people and
+JSON for programs. The solver is imported only where it is needed.
 """
 
 from __future__ import annotations

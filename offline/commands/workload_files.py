@@ -1,7 +1,7 @@
 """Commands without controller, network or root rights: ``plan-file``, ``simulate`` and ``generate-workload``.
 
 The commands read workload files or job specs, and a description of a fabric. They print tables for people, and JSON and
-CSV for programs (docs/reference/json-output.md). Exit status 3: some flows have no path, others have one.
+CSV for programs (docs/reference/json-output.md). Exit status 3: some flows have no path, but not all flows lack one.
 
 Importing the solver takes half a second, so modules that load it are imported where they are needed.
 """

@@ -247,8 +247,8 @@ class _Programme:
     """Programme for the solver: rows of ``matrix @ (x, u, t) <= right``, and then the cones.
 
     The variables are scaled so that all are about 1: a bandwidth is ``least`` + ``step`` * x, and u >= ``units`` /
-    bandwidth. Each method adds rows. It returns the indices of its rows, or a function that reads the price of its
-    limit from the solution."""
+    bandwidth. Each method adds rows. The method returns the indices of the added rows, or a function that reads the
+    price of the added limit from the solution."""
 
     def __init__(self, units: Floats, least: Floats, dims: Ints, terms: int) -> None:
         self._units, self._least = units, least

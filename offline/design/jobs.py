@@ -1,8 +1,8 @@
 """Jobs of a design, read from files of job specs, with the bytes that each phase sends in each dimension.
 
 The files have the fields of a job file, whose addresses may be left out, and the fields of ``JobInDesign``
-(docs/design.md#jobs). Rank r is NPU r, unless a placement says otherwise. The results are ``DesignedJob``s;
-``InvalidInput`` names the place of each error in the files.
+(docs/design.md#jobs). Rank r is NPU r, unless a placement maps the ranks to other NPUs. The results are
+``DesignedJob``s; ``InvalidInput`` names the place of each error in the files.
 """
 
 from __future__ import annotations

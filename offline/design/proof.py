@@ -3,8 +3,8 @@
 The proof is arithmetic alone, so no solver has to be trusted. The time of a term is the largest of its floor and of
 gigabits / bandwidth in each of its dimensions. The time of a term is therefore at least any weighted mean of these
 values. For each limit on a sum, price * (sum - limit) is added to the time; the price of an upper limit is at least 0.
-After this addition, dimensions are independent, and the least value of load / bandwidth + price * bandwidth between two
-limits has a closed form. This is the Lagrange dual (Boyd and Vandenberghe, "Convex Optimization", 2004, section 5.1).
+This makes dimensions independent, and the least value of load / bandwidth + price * bandwidth between two limits has a
+closed form. The bound is the Lagrange dual (Boyd and Vandenberghe, "Convex Optimization", 2004, section 5.1).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ the planner's own routes reach a goal with every failure.
 Failures that differ only by symmetry are tried once. In a fat-tree, the aggregation switches at one *position*, one in
 each pod, share one group of cores. At each position either some pods lose their aggregation switch, or a number of
 cores of the group fail. Positions are interchangeable: failures X at one position and Y at another have the same effect
-as Y at the first and X at the second. So a way to fail is a multiset with one element per position.
+as Y at the first and X at the second. So a way to fail is a multiset: the failed members of each position.
 """
 
 from __future__ import annotations

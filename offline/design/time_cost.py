@@ -1,4 +1,4 @@
-"""Bandwidths of a given total with the least time x cost, and a lower bound for all others.
+"""Bandwidths of a given total with the least time x cost, and a lower bound of time x cost for all bandwidths.
 
 In: a ``Question`` whose limits have a total, all of which is used. Out: a ``Tradeoff``. Time is convex in the
 bandwidths, but its product with cost is not. The search is therefore over the cost c.

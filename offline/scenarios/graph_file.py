@@ -55,7 +55,7 @@ class _Graph(BaseModel):
 def graph_file(path: Path) -> Fabric:
     """Return the fabric of a graph file. Raises the errors of ``graph_topology``.
 
-    If the ids of all hosts are IPv4 addresses, the hosts have these addresses instead of those of ``OFFLINE``."""
+    If the ids of all hosts are IPv4 addresses, hosts have these addresses, not those of the scheme ``OFFLINE``."""
     graph = _read(path)
     topology = _topology(graph)
     ids = [node.id for node in graph.nodes if node.kind == "host"]

@@ -119,7 +119,7 @@ GIGABIT = 1e9
 MAX_PATHS = 1024
 """Largest number of shortest paths that are listed for a pair of switches.
 
-It is the number of paths of a leaf-spine with 256 spines and two cables to each."""
+A leaf-spine with 256 spines and two cables to each spine has this number."""
 
 
 @dataclass(frozen=True, slots=True)

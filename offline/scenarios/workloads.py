@@ -62,7 +62,7 @@ class WorkloadJob:
     Rings of one part run at once, and parts run one after the other. An all-to-all, and any other traffic without
     rings, is modelled as a ring of one step in a part of its own."""
     owner: str = ""
-    """Id of the job if it reports its connections, otherwise empty.
+    """Id of the job if it reports its connections, else empty.
 
     A job that reports its connections is treated as having ``max_subflows`` connections on each pair."""
 

@@ -26,7 +26,7 @@ SHARE_TOLERANCE = 1e-12
 SAME_MOMENT = 1e-12
 """Difference of two ends, relative to the time on the clock, up to which connections end together.
 
-Rounding would otherwise turn one event into thousands."""
+Without this tolerance, rounding would turn one event into thousands."""
 FEW = 24
 """Largest number of connections for which plain Python finds the rates faster than numpy."""
 REACH = 160
@@ -96,9 +96,9 @@ def _fill_few(capacity_bps: Sequence[float], uses: Sequence[Uses], weights: Sequ
 class Fluid:
     """Connections of one network, and its clock.
 
-    Each connection has a number, by which the methods refer to it. A connection is idle until ``start``, and again
-    when all its bits are sent; ``advance`` then returns its number. The first of several connections with a common
-    queue represents all of them. ``now_s``: the time on the clock in seconds."""
+    Each connection has a number, by which the methods refer to it. A connection is idle until ``start``, and again when
+    all its bits are sent; at this time ``advance`` returns the connection's number. The first of several connections
+    with a common queue represents all of them. ``now_s``: the time on the clock in seconds."""
 
     def __init__(self, capacity_bps: Sequence[float] | Floats) -> None:
         self.now_s = 0.0

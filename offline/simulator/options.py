@@ -23,8 +23,8 @@ class Replan(StrEnum):
 class Sharing(StrEnum):
     """Shares of connections in a full link: ``EQUAL``, or ``WEIGHTED`` by the demand of their flows.
 
-    The planner uses the same weights (``efficiency``). Both kinds of shares agree where all demands are equal, as in
-    the published workloads. How a sender divides a flow over its connections is a property of the job
+    The planner uses the same weights (``efficiency``). ``EQUAL`` and ``WEIGHTED`` agree where all demands are equal, as
+    in the published workloads. How a sender divides a flow over its connections is a property of the job
     (``Striping``)."""
 
     EQUAL = "equal"

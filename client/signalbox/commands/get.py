@@ -171,7 +171,7 @@ def alarms(names: Alarms = None) -> None:
 
 
 def list_alarms(names: Sequence[str] | None, table: Callable[[Sequence[pb.Alarm]], RenderableType]) -> None:
-    """Print all alarms, or those of the named kinds and subjects."""
+    """Print all alarms, or the alarms of the named kinds and subjects."""
     with connect() as client:
         found = sorted(client.get_status().alarms, key=lambda alarm: (alarm.HasField("silence"), -alarm.severity))
     _show(ALARM, "alarms", found, names, table)

@@ -182,8 +182,8 @@ def _problems_of_plain(spec: JobSpec) -> list[FieldProblem]:
 def _too_many_bytes(spec: JobSpec) -> list[FieldProblem]:
     """Return a problem if a parallelization may send more than ``MAX_JOB_BYTES``, without making its virtual links.
 
-    The estimate is too high rather than too low: each transfer of a collective counts twice the collective's size,
-    rounded up on every NIC. So each parallelization that ``virtual_links`` would refuse is refused."""
+    The estimate is never too low, so each parallelization that ``virtual_links`` would refuse is refused: each transfer
+    of a collective counts twice the collective's size, rounded up on every NIC."""
     nics = 1 + len(spec.rails)
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     most = sum(transfer.bytes_per_iteration + nics for transfer in spec.transfers)

@@ -104,8 +104,8 @@ def _recursive_halving_reduce_scatter(n: int, size: int) -> Steps:
     """Return the transfers of a recursive-halving reduce-scatter: ranks i and i xor d exchange data, d = p/2, p/4, … 1.
 
     p is the largest power of two up to n. In each step, a rank sends its partner the part of the data with which the
-    partner goes on. As in ``_recursive_doubling_all_reduce``, whose article is the source, the n-p other ranks first
-    send their M bytes to a partner. The other ranks receive M/n at the end."""
+    partner goes on. As in ``_recursive_doubling_all_reduce``, whose article is the source, n-p ranks are inactive: they
+    first send their M bytes to a partner, and receive M/n at the end."""
     active, aside = _folded(n, stays=1)
     kept = [1 + (i < len(aside)) for i in range(len(active))]
     """Number of shares of M/n that each active rank receives: its own, and that of an inactive partner if any."""

@@ -149,7 +149,7 @@ def _bytes(value: object) -> object:
 def at_most(limit: int) -> BeforeValidator:
     """Return a validator that refuses lists of more than ``limit`` items before it checks any item.
 
-    A long list of wrong items would otherwise make an error per item."""
+    Without this validator, a long list of wrong items would make an error per item."""
 
     def check(value: object) -> object:
         if isinstance(value, list | tuple) and len(value) > limit:
@@ -344,8 +344,8 @@ class JobSpec(Frozen):
     def _wrong_rails(self) -> Iterator[FieldProblem]:
         """Yield the first wrong address of each rail.
 
-        An address may be in one list only. In every rail, ranks share an address exactly when they are on one host.
-        Otherwise it would be unknown which transfers stay within a host."""
+        An address may be in one list only. In every rail, ranks share an address exactly when they are on one host. If
+        ranks on different hosts shared an address, it would be unknown which transfers stay within a host."""
         taken = dict.fromkeys(self.endpoints, "endpoints")
         for r, rail in enumerate(self.rails):
             where = f"rails[{r}].endpoints"
@@ -461,5 +461,5 @@ A saved spec omits them when they are empty, so that those versions can read the
 def same_traffic(one: JobSpec, other: JobSpec) -> bool:
     """Return whether traffic measured for one spec also holds for the other.
 
-    It holds if the specs are equal, or differ only in the fields ``NOT_TRAFFIC``."""
+    The measured traffic holds if the specs are equal, or differ only in the fields ``NOT_TRAFFIC``."""
     return one.model_copy(update={name: getattr(other, name) for name in NOT_TRAFFIC}) == other

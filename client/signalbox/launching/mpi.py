@@ -55,7 +55,7 @@ def _of_slurm(nodes: str, tasks: str) -> list[Host]:
 
 
 def each_once(names: Iterable[str]) -> list[Host]:
-    """Return each host once. Its number of slots is the number of times that it is named."""
+    """Return each host once. The number of slots of a host is the number of times that the host is named."""
     return [Host(name, slots) for name, slots in Counter(names).items()]
 
 

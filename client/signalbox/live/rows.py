@@ -78,7 +78,7 @@ _OF_PARTS = {
     *("switch found", "link found", "hosts found"),
     *(f"{kind} {become}" for kind in _PLURALS for become in ("down", "up again")),
 }
-"""Texts of events about one or several parts of the fabric. A single host that is found has another text."""
+"""Texts of events about one or several parts of the fabric; the event of a single found host has another text."""
 
 _SENTENCES = {
     "alarm": "alarm: {text}",

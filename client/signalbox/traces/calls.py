@@ -190,7 +190,7 @@ def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
 
     ``orders``: result of ``_overlapping_sets`` for each rank. On every rank, the kinds of a set must have the same
     phase, and this phase must be later than the phase of the previous set. Kinds that overlap on one rank share a phase
-    on all ranks. They may look separate on another rank, when one kind ended just before the other began."""
+    on all ranks. Such kinds may look separate on a further rank, where one kind ended just before the other began."""
     part = _representatives(orders)
     sequences = [dict.fromkeys(part[kind] for kinds in order for kind in kinds) for order in orders]
     phases = dict.fromkeys(part.values(), 0)

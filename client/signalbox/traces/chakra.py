@@ -1,12 +1,12 @@
 """Read MLCommons Chakra execution traces: the traffic of each rank's communication nodes.
 
-There is one ``.et`` file per rank. The first message of a file is ``GlobalMetadata``, all others are ``Node``; before
-each message is its length, a varint. Versions 0.0.4 and 1.0.1 write the same fields. ``chakra_schema`` has the schema
-of mlcommons/chakra, its licence, and the output of ``make proto`` for it.
+There is one ``.et`` file per rank. The first message of a file is ``GlobalMetadata``, all further messages are
+``Node``; before each message is its length, a varint. Versions 0.0.4 and 1.0.1 write the same fields. ``chakra_schema``
+has the schema of mlcommons/chakra, its licence, and the output of ``make proto`` for it.
 
 Files differ in the type of an attribute, so any integer type is accepted. ``comm_size`` is the size of the rank's own
-input in bytes. In a node that sends or receives, ``comm_type`` is ignored, because files have the value of the node's
-field ``type`` there. A CPU node without ``comm_type`` is left out: it only starts a kernel, whose own node has
+input in bytes. In a node that sends or receives, ``comm_type`` is ignored, because files write the value of the node's
+field ``type`` into it. A CPU node without ``comm_type`` is left out: it only starts a kernel, whose own node has
 ``comm_type``.
 
 The schema has no process groups. An attribute ``pg_name`` names one of the groups that the user gives. Without this

@@ -62,7 +62,7 @@ class Found:
     traffic: Traffic
     wiring: Wiring
     orders: tuple[Orders, ...]
-    """Orders for each of the traffic's ``rings``. They are empty for rings that run as the job specifies."""
+    """Orders for each of the traffic's ``rings``. The orders are empty for rings that run as the job specifies."""
     interface_bps: float
     """Rate of each circuit in bit/s."""
 
@@ -260,7 +260,7 @@ def _circulant(traffic: Traffic, interfaces: int, of_rings: int) -> Iterator[tup
 def _divided(
     traffic: Traffic, interfaces: int, shares: Sequence[int], connected: bool, matchings: Sequence[Peers]
 ) -> tuple[Wiring, tuple[Orders, ...]]:
-    """Return a wiring with ``shares`` interfaces for each ``Rings``, and the others for ``matchings``.
+    """Return a wiring with ``shares`` interfaces for each ``Rings``; ``matchings`` get the other interfaces.
 
     ``connected``: whether every server must reach every other server. If so, and no ring includes all servers, one of
     the other interfaces gets a ring over all servers."""

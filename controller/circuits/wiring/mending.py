@@ -1,11 +1,11 @@
 """Replacement of lost interfaces or circuits in a job's wiring, with few new circuits.
 
-In: the bytes between the job's servers, including those of its rings; its wiring; the circuits that cannot be made.
+In: the bytes between the job's servers, including bytes of rings; the job's wiring; the circuits that cannot be made.
 Out: another wiring.
 
-First, free ports are connected: if a server's interface has failed, its predecessor is connected to its successor. Then
-circuits are exchanged as long as an exchange lowers the cost. For example, for a lost circuit of a ring, a circuit of
-other traffic is given up (as in TopoOpt, NSDI 2023, section 5.6).
+First, free ports are connected: if a server's interface has failed, the server's predecessor is connected to its
+successor. Then circuits are exchanged as long as an exchange lowers the cost. For example, for a lost circuit of a
+ring, a circuit of other traffic is given up (as in TopoOpt, NSDI 2023, section 5.6).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _in_one_ring(
     """Return circuits that connect all paths at one optical switch into one ring.
 
     At an optical switch with free ports, circuits form paths from server to server. Each path begins at a server that
-    receives nothing. ``receiving``: servers at which a path begins, without those whose interface has failed. The
+    receives nothing. ``receiving``: servers at which a path begins, without servers whose interface has failed. The
     result leaves out the circuits in ``lost``."""
     ends = []
     for server in receiving:

@@ -11,9 +11,9 @@ can be chosen so that other traffic on the same circuits has short paths. The ch
 A path from server i to server (i + offset) mod n corresponds to a *way* to pay the amount ``offset``, modulo n, with
 steps as coins. The shortest paths use the fewest coins (CoinChangeMod in the same paper).
 
-First, all servers use the same way for the same offset. If all servers send alike, all circuits of one interface then
-have the same load. The ways are chosen so that different interfaces have nearly equal loads. Then single flows change
-to less loaded paths: to other ways, or to the same steps in another order.
+First, all servers use the same way for the same offset. If all servers send alike, this choice gives all circuits of
+one interface the same load. The ways are chosen so that different interfaces have nearly equal loads. Then single flows
+change to less loaded paths: to other ways, or to the same steps in another order.
 """
 
 from __future__ import annotations

@@ -330,8 +330,8 @@ class LeafCut:
     A cut has one of these sets of flows:
     - all flows out of the leaf, or all flows into it;
     - only the flows to ``other_leaf``, or only the flows from ``other_leaf``;
-    - on three tiers, the flows from some leaves of a pod to other pods, or from other pods to these leaves. ``leaf``
-      then gives the number of these leaves, and names one of them."""
+    - on three tiers, the flows from some leaves of a pod to other pods, or from other pods to these leaves. For such
+      flows, ``leaf`` gives the number of these leaves, and names one leaf."""
 
     leaf: str
     other_leaf: str | None
