@@ -193,7 +193,7 @@ class _Sharing:
         of its own on the link."""
         paths = self._paths[self._pair]
         own = keys[self._row[:, None, None], paths]
-        alone = ~own.any(axis=3) & (self._row[:, None, None] >= 0)
+        alone = ~own.any(axis=3)
         price = (own * self._bps[:, None, None]).sum(axis=3)
         price += np.where(alone, links[paths] * self._bps.max(axis=1)[:, None, None], 0.0)
         total: Floats = price.sum(axis=2)
