@@ -141,7 +141,7 @@ def in_entry(entry: str, field: str = "") -> Iterator[None]:
 
 
 class Gone(StrEnum):
-    """Reasons why a job does not exist. They are names of the API's ``ErrorReason`` without prefix."""
+    """Reasons why a job does not exist. The reasons are names of the API's ``ErrorReason`` without prefix."""
 
     NO_SUCH_JOB = "NO_SUCH_JOB"
     JOB_DEREGISTERED = "JOB_DEREGISTERED"

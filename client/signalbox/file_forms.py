@@ -1,7 +1,7 @@
 """Short forms in files of jobs: hosts instead of endpoints, a model instead of groups and collectives.
 
-``job_in`` takes plain data with the fields of a ``JobInFile``, and returns the ``JobSpec`` that they abbreviate. Errors
-have paths in the given data. The functions have no side effects."""
+``job_in`` takes plain data with the fields of a ``JobInFile``, and returns the ``JobSpec`` that these data abbreviate.
+Errors have paths of the given data. The functions have no side effects."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@
 ordered by rank. ``Marks`` counts iterations.
 
 ``Exchange`` sends the recorded calls of each rank to rank 0 through the program's key-value store. Each rank has one
-thread for this, for which the program never waits, and which ends when rank 0 has derived the traffic of the job. Ranks
-need not reach a window of iterations at the same time, or at all. The first window is early, and the result of a later
-window corrects it.
+thread for this exchange. The program never waits for the thread, which ends when rank 0 has derived the traffic of the
+job. Ranks need not reach a window of iterations at the same time, or at all. The first window is early, and the result
+of a later window corrects it.
 """
 
 from __future__ import annotations

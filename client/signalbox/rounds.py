@@ -1,4 +1,4 @@
-"""Thread that repeats work beside the training: a function that returns how many seconds later its next call is due."""
+"""Thread that calls a function repeatedly beside the training; the function returns the seconds until its next call."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ def circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
 def no_parts(names: Collection[str], cabling: Cabling, optical: Mapping[Dpid, str], fabric: Fabric) -> WhyNot:
     """Return the reason why an optical part cannot be drained, for each name of such a part.
 
-    Optical parts are optical switches, interfaces of servers at them, and circuits. ``optical``: names of the optical
-    switches."""
+    Optical parts are optical switches, interfaces of servers at optical switches, and circuits. ``optical``: names of
+    the optical switches."""
     if not optical or not names:
         return NO_REASONS
     switches = {name: dpid for dpid, called in optical.items() for name in (called, f"{dpid:#x}")}

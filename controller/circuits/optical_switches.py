@@ -92,7 +92,7 @@ class PendingChange:
     number: int | None = None
     """Number of the change; None before it is sent to the optical switches."""
     sent_at: float = math.inf
-    """Time at which the change was sent to the optical switches; infinity before."""
+    """Time at which the change was sent to the optical switches; infinity before it is sent."""
 
     @property
     def ports(self) -> int:
@@ -340,7 +340,7 @@ class OpticalSwitches:
         return [InstallStage(-sent.change_id, sent.stage, self._dark_s)]
 
     def stage_done(self, message: StageDone, now: float) -> frozenset[PortRef]:
-        """Record that optical switches have answered a change or failed to.
+        """Record that optical switches have answered a change, or failed to answer.
 
         Return the sending interfaces whose circuits are new or removed."""
         change = self.change
@@ -360,7 +360,7 @@ class OpticalSwitches:
         """Return the sending interfaces whose circuits have changed since the cross-connects were ``before``.
 
         Switches that are not in ``before`` are left out: their cross-connects have just been read for the first time.
-        All probes so far have used the read cross-connects, so nothing changes for probes."""
+        The probes so far have already passed over these cross-connects."""
         changed = (
             PortRef(dpid, src)
             for dpid, was in before.items()

@@ -66,7 +66,7 @@ class Unwired(NamedTuple):
     """Reason why a job lacks circuits, by job. Only jobs whose servers have interfaces at optical switches have an
     entry."""
     next: FindWiring | None
-    """Question about the job that gets circuits next; None if no job can get any."""
+    """Question about the job that gets circuits next; None if no job can get circuits."""
 
 
 class _AskedDamage(NamedTuple):

@@ -82,7 +82,7 @@ the number of consecutive judgements unchanged."""
 UNREPORTED_CONTRADICTIONS = LONGEST + 2
 """Number of consecutive judgements that must find other amounts if no iterations are reported.
 
-By then, the longest window does not include traffic that was sent only once."""
+After this number of judgements, the longest window no longer includes traffic that was sent only once."""
 
 Flags = NDArray[np.bool_]
 

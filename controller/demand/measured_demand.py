@@ -39,7 +39,7 @@ LATE = 2.5
 """Age of a switch's latest counters, in polling intervals, above which the traffic that it counts is unknown."""
 
 BATCH = 64
-"""Largest number of jobs that are judged at one time; all at once would block the control loop."""
+"""Largest number of jobs that are judged at one time; judging all jobs at once would block the control loop."""
 
 FORGET_AFTER_S = 30.0
 """Seconds from a change of demands until the pairs that no job uses any more are forgotten."""

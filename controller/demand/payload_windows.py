@@ -3,11 +3,11 @@
 Payload is the number of bytes minus the headers of every packet, so an empty acknowledgement counts as 0. A window
 lasts at least two counter intervals and, if the job reports its iterations, at least three iterations.
 
-``Iterations`` derives from a job's reports how many iterations it did between two times: at least, at most, and most
-likely. If an announcement is correct, the payload between two readings lies between the smallest and the largest number
-of iterations (table in docs/explanation/measured-demand.md#what-contradicts-an-announcement). The most likely number
-assumes that no iteration was done between two reported iterations with consecutive numbers. The most likely number can
-confirm an announcement, but does not narrow the bounds.
+``Iterations`` derives from a job's reports how many iterations the job did between two times: at least, at most, and
+most likely. If an announcement is correct, the payload between two readings is that of a number of iterations between
+the smallest and the largest number (table in docs/explanation/measured-demand.md#what-contradicts-an-announcement). The
+most likely number assumes that no iteration was done between two reported iterations with consecutive numbers. The most
+likely number can confirm an announcement, but does not narrow the bounds.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Iterations:
         self._dropped_s = max(0.0, float(self.ends[0] - self.durations_s[0]) - self.since)
 
     def mean_s(self, now: float, recent_s: float) -> float:
-        """Return the mean duration in seconds of the latest iterations; 0 if even the last one ended too long ago.
+        """Return the mean duration in seconds of the latest iterations; 0 if the last iteration ended too long ago.
 
         The latest iterations are those that ended in the ``recent_s`` seconds before ``now``. If four times the latest
         duration is longer than ``recent_s``, this longer period applies."""
@@ -343,9 +343,9 @@ class _Snapshot(NamedTuple):
         return cls(now, at, payload, times, places, int(np.isfinite(at).sum()))
 
     def of(self, rows: Rows) -> _Snapshot:
-        """Return the snapshot of other pairs.
+        """Return this snapshot for a new list of pairs.
 
-        ``rows``: index of each new pair, -1 if it is not in the snapshot."""
+        ``rows``: index of each new pair in the old list, -1 if not there."""
         at, payload = (np.append(values, np.nan)[rows] for values in (self.at, self.payload))
         return _Snapshot.taken(self.now, at, np.nan_to_num(payload))
 
@@ -442,7 +442,7 @@ class PayloadWindows:
         return self._longest > LONGEST
 
     def window(self, planned_bytes: int, now: float) -> Window | None:
-        """Return the best window that ends now, or None if there is none.
+        """Return the window with the smallest error that ends now, or None if there is none.
 
         ``planned_bytes``: bytes that the job is planned to send in one iteration, or in one second."""
         return self._best(planned_bytes, now, now - self._longest * self._interval_s)
@@ -500,8 +500,7 @@ class PayloadWindows:
     def _best(self, planned_bytes: int, now: float, since: float) -> Window | None:
         """Return the window with the smallest error, or None without any window.
 
-        ``since``: time before which the window should not start, unless a later start gives a window with too few
-        iterations."""
+        ``since``: earliest start of the window; only if the window has too few iterations, it starts earlier."""
         iteration_s = self._iteration_s(now)
         ends = self._ends(now, since, iteration_s)
         if ends is None:

@@ -34,7 +34,7 @@ Routes for this pattern alone may then be worth their moves. The limit is about 
 recognise a change of patterns, which is 4 to 8 s."""
 
 KEPT_S = 900.0
-"""Seconds after a pattern was last seen during which the planner still plans for it; it stays known afterwards."""
+"""Seconds after a pattern was last seen during which the planner still plans for it; the pattern stays known."""
 
 EXACT = 0.02
 """Relative difference up to which a pattern keeps its measured amounts, even if the new amounts are more exact."""
@@ -42,7 +42,7 @@ EXACT = 0.02
 MOST_MIXED = 4
 """Largest number of consecutive windows that may show a mixture of known patterns.
 
-If more windows show a mixture, it is new traffic and not a change from one pattern to another."""
+If more windows show a mixture, the mixture is new traffic and not a change from one pattern to another."""
 
 
 NO_PHASES = frozenset[int]()

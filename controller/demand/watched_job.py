@@ -370,8 +370,8 @@ class WatchedJob:
     def _react_to_change(self, window: Window) -> None:
         """React to changed traffic: learn again if unknown pairs carry traffic, else measure the known pairs again.
 
-        Windows are lengthened if known pairs sent again, or changed their proportions, more than ``RETURNS`` times:
-        an iteration is then longer than a window."""
+        Windows are lengthened if known pairs sent again, or changed their proportions, more than ``RETURNS`` times,
+        which shows that an iteration is longer than a window."""
         carrying = set(self._judge.carrying(window.bps))
         if not carrying <= self._seen:
             self._wants_learning, self._returns = True, 0

@@ -27,8 +27,7 @@ log = structlog.get_logger(__name__)
 LOOK_AT_LIFE_S = 1.0
 """Seconds between two checks whether the process has sent a message."""
 MOST_SILENT = 15
-"""Largest number of successive checks without a message. Checks are counted because none happen while this process
-itself is suspended."""
+"""Largest number of successive checks without a message; no check happens while this process itself is suspended."""
 END_S = 5.0
 """Seconds in which the process must end the connections of the switches."""
 

@@ -1,7 +1,7 @@
 """Commands without controller, network or root rights: ``plan-file``, ``simulate`` and ``generate-workload``.
 
 The commands read workload files or job specs, and a description of a fabric. They print tables for people, and JSON and
-CSV for programs (docs/reference/json-output.md). Exit status 3: some flows have no path, but not all flows lack one.
+CSV for programs (docs/reference/json-output.md). Exit status 3: only a part of the flows has a path.
 
 Importing the solver takes half a second, so modules that load it are imported where they are needed.
 """
@@ -318,7 +318,7 @@ def _write_csv(file: Path, known: Scenario, problem: Problem, plan: Plan) -> Non
 
 
 def _write_proof(file: Path, names: Names, problem: Problem, plan: Plan) -> Plan:
-    """Write the plan with its proofs, and return it with the bound that they show.
+    """Write the plan with its proofs, and return it with the bound that the proofs show.
 
     Raises ``OSError``, and ``SignalboxError`` for a plan that cannot be written with its proofs."""
     from controller.public.plans import certificate, document, with_own_bound
@@ -372,8 +372,8 @@ def _job_slowdowns(slowdown: Mapping[str, float], without_path: Mapping[str, int
 
     - ``slowdown``: slowdown by job; a job without a path has none.
     - ``without_path``: number of flows without a path, by job.
-    - ``if_paced``: True if the slowdowns hold only for senders that pace their subflows. The efficiency of other
-      senders is unknown, so the table then has no efficiency."""
+    - ``if_paced``: True if the slowdowns hold only for senders that pace their subflows. In this case the table has no
+      efficiency, because that of other senders is unknown."""
     columns: dict[str, Callable[[str], str]] = {
         "slowdown": lambda job: f"{slowdown[job]:.4g}" if job in slowdown else "–"
     }

@@ -13,9 +13,9 @@ A group may have only k of the n places of a dimension:
 
 - Direct links: the group can use only the k-1 links between its places, out of n-1 links of each NPU. The load of the
   group is therefore (n-1)/(k-1) times the bytes that an NPU sends, and adds up only with traffic on the same links.
-- Ring: the bytes go all the way round, over the links of all NPUs there. If the places are adjacent and at most half of
-  the ring, the bytes may instead turn back at the ends. A link then carries twice the bytes. In a phase, either all
-  such groups turn back, or none: the choice with the smaller load counts.
+- Ring: the bytes go all the way round, over the links of all NPUs of the ring. If the places are adjacent and at most
+  half of the ring, the bytes may instead turn back at the ends. A link then carries twice the bytes. In a phase, either
+  all such groups turn back, or none: the choice with the smaller load counts.
 
 A transfer changes its coordinates dimension by dimension. In a ring, the transfer takes the shorter direction (half
 each way in a tie). With direct links, the transfer takes the link between the two places.

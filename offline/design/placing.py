@@ -27,8 +27,8 @@ from signalbox.models import Model, Parallelism, misfits, sent
 class Part(StrEnum):
     """Part of a model's parallelism.
 
-    The data-parallel ranks of a model are divided into ``EXPERT`` and ``DATA``: the sizes of these two parts multiply
-    to the data parallelism."""
+    The data-parallel ranks of a model are divided into ``EXPERT`` and ``DATA``: the product of the sizes of these two
+    parts is the data parallelism."""
 
     TENSOR = "tensor"
     EXPERT = "expert"

@@ -38,7 +38,7 @@ class Proof:
     """Price of each relation in seconds per Gbit/s: above 0 for its upper limit, below 0 for its lower limit."""
 
     def mixed(self, other: Proof, share: float) -> Proof:
-        """Return the weighted mean of both proofs, with the weight ``share`` for ``other``; it is a proof too."""
+        """Return the weighted mean of both proofs, with the weight ``share`` for ``other``; the mean is a proof too."""
         pairs = ((self.floor, other.floor), (self.shares, other.shares))
         floor, shares = ((1 - share) * mine + share * others for mine, others in pairs)
         mine_s, others_s = (np.array((each.total_s, each.budget_s, *each.relations_s)) for each in (self, other))

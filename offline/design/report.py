@@ -28,7 +28,7 @@ def bandwidth_report(
     - ``gap``: relative gap of the objective to its bound.
     - ``worth_of_total``: decrease of the objective per Gbit/s that is added to ``total_gbps``.
 
-    Each worth in the report is a decrease of the objective per Gbit/s, or for the budget per unit of cost."""
+    Each worth in the report is a decrease of the objective per Gbit/s; for the budget, per unit of cost."""
     worth = _worth(objective, question, design)
     by_time = objective is Objective.TIME
     return {

@@ -1,7 +1,7 @@
 """Shape of a network of several dimensions, read from a file, with its limits and costs.
 
 docs/reference/file-formats.md#network describes the file. The result is a frozen ``Shape``; ``InvalidInput`` names the
-place of each error. NPUs (accelerators) are numbered with the first dimension counting fastest.
+place of each error. NPUs (accelerators) are numbered so that the coordinate in the first dimension changes fastest.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ Names = tuple[str, ...]
 class Family(Protocol):
     """Fixed part of a fabric; the design chooses ``count`` and ``uplink_gbps``.
 
-    ``count`` is the number of switches in the top tier, or in a group of it; ``uplink_gbps`` is the rate of links
-    between switches. Methods raise ``InvalidInput`` for impossible sizes."""
+    ``count`` is the number of switches in the top tier, or in one group of the top tier; ``uplink_gbps`` is the rate of
+    links between switches. Methods raise ``InvalidInput`` for impossible sizes."""
 
     kind: ClassVar[FabricKind]
 
@@ -207,7 +207,7 @@ class Choice:
     failed: float
     """Lower bound of the slowdown of the worst job with the worst failures."""
     iteration: float
-    """Time of an iteration with the worst failures / time on an idle fabric, with computing; mean over the jobs."""
+    """Iteration time, computing included, with the worst failures / that on an idle fabric; mean over the jobs."""
 
 
 def possible(family: Family, counts: Iterable[int], rates: int, failed: int) -> bool:

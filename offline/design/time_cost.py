@@ -8,9 +8,9 @@ decreasing, and the prices of each solution give a line below phi. So the produc
 cost. Between two costs the product is concave, so its minimum is at an end or where two lines cross. The next programme
 is solved at the cost of this minimum, until no cost can improve time x cost by more than ``_PRECISION``.
 
-A geometric programme would need limits that are all upper limits, and terms without floors. A geometric programme
-cannot require that the total is used up. But with floors and only upper limits, time x cost is least with almost no
-bandwidth, that is, without any network.
+A geometric programme is no alternative: it needs terms without floors and only upper limits, and cannot require that
+the total is used up. With floors and only upper limits, time x cost is least with almost no bandwidth, that is, without
+any network.
 """
 
 from __future__ import annotations

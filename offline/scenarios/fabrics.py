@@ -79,7 +79,7 @@ def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
 def without(fabric: Fabric, links: Iterable[LinkId]) -> Fabric:
     """Return the fabric without the cables of these links, and with a ``generation`` that is higher by 1.
 
-    Both directions of a cable are removed. A circuit has one direction."""
+    Both directions of a cable are removed; a circuit has only one direction."""
     cut = {each for link in links for each in (link, _other_direction(fabric, fabric.links[link]))}
     kept = {link_id: link for link_id, link in fabric.links.items() if link_id not in cut}
     return replace(fabric, generation=fabric.generation + 1, links=kept)

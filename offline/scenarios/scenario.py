@@ -3,10 +3,10 @@
 In: ``FabricOptions`` from a command line. Out: a ``Scenario``: the fabric with and without its failures, the jobs, and
 the names of hosts, switches, links and paths.
 
-``StretchedPaths`` also has paths that are longer than the shortest. Such a detour visits no switch twice, and avoids
-each switch from which ECMP may lead back to an earlier switch of the path. With such detours, every hop, pinned or not,
-leads closer to the destination or along the path. So packets arrive even where only some switches of a path have its
-pins. This guarantee holds only while neither next hops nor paths change
+``StretchedPaths`` also has detours, which are longer than the shortest paths. A detour visits no switch twice, and
+avoids each switch from which ECMP may lead back to an earlier switch of the path. With such detours, every hop, pinned
+or not, leads closer to the destination or along the path. So packets arrive even where only some switches of a path
+have its pins. This guarantee holds only while neither next hops nor paths change
 (docs/explanation/forwarding.md#why-no-detours).
 """
 
@@ -156,7 +156,7 @@ def problem_of(
     """Return the planner's input, with flows in the order of the jobs and their links.
 
     - ``routes``: routes already in force.
-    - ``path_stretch``: links that a path may have beyond the shortest."""
+    - ``path_stretch``: number of links that a path may have more than the shortest path."""
     problem = take_snapshot(fabric.generation, fabric, jobs, {}, routes, MAX_PATHS, objective)
     return replace(problem, paths=StretchedPaths(fabric, MAX_PATHS, path_stretch)) if path_stretch else problem
 
@@ -267,7 +267,7 @@ class Names(FabricNames):
         return self.numbering.host_of[ip]
 
     def path(self, src_leaf: Dpid, path: Path) -> str:
-        """Return ``leaf14>spine3>leaf5``, or ``leaf14`` alone for a path inside it.
+        """Return ``leaf14>spine3>leaf5``, or ``leaf14`` alone for a path inside this leaf.
 
         Where several cables lead to the next switch, the number of the cable is added, from 0:
         ``leaf14:1>spine3:0>leaf5``."""

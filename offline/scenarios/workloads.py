@@ -280,7 +280,7 @@ def _faults(line: Line, numbering: Numbering) -> Iterator[str]:
 def _disagreements(file: Path, lines: Sequence[tuple[int, Line]]) -> Iterator[FieldProblem]:
     """Yield the contradictions between lines of a file.
 
-    A job needs a flow and a ring needs two. A job has one start time and one compute time."""
+    A job needs a flow, and a ring needs two flows. A job has one start time and one compute time."""
     if not lines:
         yield FieldProblem(str(file), "has no flows: a line per flow is expected")
     sizes = Counter(line.stage_index for _, line in lines)

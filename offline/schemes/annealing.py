@@ -28,8 +28,8 @@ def anneal(choices: PathChoices, seed: int) -> Ints:
     """Return the links of each flow after simulated annealing.
 
     The state is one spine per destination host: all flows to this host use this spine. At first, host k of each leaf
-    has spine k, modulo the number of spines. A step swaps the spines of two hosts; half of the steps choose both from
-    one leaf. A state of lower energy is always accepted, any other state with probability exp(-difference / T). T
+    has spine k, modulo the number of spines. A step swaps the spines of two hosts; half of the steps choose both hosts
+    from one leaf. A state of lower energy is always accepted, any other state with probability exp(-difference / T). T
     starts at 1000 and is multiplied by 0.99 until it is 0.1. The last state is the answer.
 
     The energy is the sum of the loads of the most loaded links. The load of a link is the sum of its flows' largest

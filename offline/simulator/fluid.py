@@ -4,8 +4,9 @@ In: links with a capacity, and connections with a weight, the links they use and
 connections are done. Between two events every connection has its weighted max-min fair rate
 (docs/explanation/simulator.md#the-model).
 
-A connection may be spread: a link then carries only a fraction of its bits, and all its parts progress together.
-Several connections may take from a common queue: each then sends at its own rate until the queue is empty.
+A connection may be spread: each link carries only a fraction of the connection's bits, and all parts of the connection
+progress together. Several connections may take from a common queue: each then sends at its own rate until the queue is
+empty.
 
 An event recomputes only the connections that it can reach over shared links, not the whole network.
 """

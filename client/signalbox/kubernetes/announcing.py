@@ -1,4 +1,4 @@
-"""Derive job specs from the objects of a Kubernetes cluster: each annotated job gets its spec, or a reason for none.
+"""Derive job specs from the objects of a Kubernetes cluster: each annotated job gets a spec, or a reason for no spec.
 
 A job is annotated with ``signalbox/announce``. This prefix is a single word, so it cannot be a domain that someone else
 owns. Objects have the form of the API's JSON: JobSet (v1alpha2), mpi-operator (MPIJob v2beta1), training-operator

@@ -258,7 +258,6 @@ def _planned_in_words(demand: pb.Demand) -> str:
 
 
 def _looks_for_more_pairs(demand: pb.Demand) -> bool:
-    """Return whether the controller looks for pairs of addresses beyond those for which the job is planned."""
     return demand.learning and word_in(demand, "source") not in ("learning", "provisional")
 
 

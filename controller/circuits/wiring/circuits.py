@@ -23,7 +23,7 @@ Peers = tuple[int | None, ...]
 
 
 class Port(NamedTuple):
-    """Interface of a server. It sends over one circuit, and receives over another circuit."""
+    """Interface of a server, which sends over one circuit, and receives over another circuit."""
 
     server: int
     interface: int

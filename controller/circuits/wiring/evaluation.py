@@ -1,14 +1,14 @@
 """Evaluation of wirings: the wiring and the parallelization that a job should have on a direct-connect fabric.
 
 In: ``Offer``s, and the available servers, interfaces and rates. Out, for every parallelization: its wiring and the
-planner's routes; the time of an iteration on them, and its lower bound; the time on the alternative. The alternative is
-one switch that connects all servers. ``Answer.best`` is the parallelization with the shortest iteration. Each
-parallelization is evaluated on a wiring that was found for it alone, so a search that changes parallelization and
-wiring in turn would find nothing better.
+planner's routes; the time of an iteration on these routes, and a lower bound of this time; the time on the alternative.
+The alternative is one switch that connects all servers. ``Answer.best`` is the parallelization with the shortest
+iteration. Each parallelization is evaluated on a wiring that was found for it alone, so a search that changes
+parallelization and wiring in turn would find nothing better.
 
-Servers forward packets for each other, so some bytes pass several circuits. All circuits together need at least the
-time (1 + r h) / (d B), and the alternative needs (1 + r) / F. If r is above a *break-even*, forwarding costs more time
-than the higher rate of circuits saves (docs/wiring.md#when-not-to).
+Servers forward packets for each other, so some bytes pass several circuits. In the symbols below, all circuits together
+need at least the time (1 + r h) / (d B), and the alternative needs (1 + r) / F. If r is above a *break-even*,
+forwarding costs more time than the higher rate of circuits saves (docs/wiring.md#when-not-to).
 
 - d: number of interfaces per server; B: rate of an interface.
 - r: bytes of pairs / bytes of rings; h: mean number of hops of pairs.

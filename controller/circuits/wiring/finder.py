@@ -178,7 +178,7 @@ class Found:
 
 
 def find(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
-    """Return the candidate with the least ``cost``, and the first of equal candidates.
+    """Return the candidate with the least ``cost``; of equal candidates, the first.
 
     Raises ``ValueError`` without servers or interfaces to connect."""
     return ranked(traffic, interfaces, interface_bps, 1)[0]
