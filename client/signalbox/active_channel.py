@@ -1,9 +1,9 @@
 """Channel that sends calls to the active one of several controllers.
 
-``ActiveChannel`` probes the health service of all controllers at the same time, and uses the first that answers. A
-standby does not answer: it listens on no port, or HAProxy refuses the probe. When the controller in use stops
-answering, unanswered calls are repeated at the next one that answers. Streams end with an error, and their users reopen
-them.
+``ActiveChannel`` probes the health service of all controllers at the same time, and uses the first controller that
+answers. A standby does not answer: it listens on no port, or HAProxy refuses the probe. When the controller in use
+stops answering, unanswered calls are repeated at the next one that answers. Streams end with an error, and the users of
+the streams reopen them.
 """
 
 from __future__ import annotations

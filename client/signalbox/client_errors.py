@@ -76,7 +76,7 @@ _REASONS = {
 
 
 _BROKEN_OFF = "Stream removed"
-"""Phrase in gRPC's error text when a stream ends without a status; the error's code is then UNKNOWN.
+"""Phrase in gRPC's error text when a stream ends without a status, with the code UNKNOWN.
 
 HAProxy ends a stream in this way when the controller is gone."""
 

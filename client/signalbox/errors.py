@@ -204,7 +204,7 @@ class NotKnownYet(Conflict):
 class Exhausted(SignalboxError):
     """A limit was reached. ``subject``: owner of the limit, such as the controller.
 
-    ``retry_s``: seconds after which the request may succeed; None when this depends on callers."""
+    ``retry_s``: seconds after which the request may succeed; None when the time depends on callers."""
 
     def __init__(
         self,
@@ -407,8 +407,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 def id_taken(job_id: str, ours: bool, mine: bool) -> AlreadyExists:
     """Return the error for a job id that another registration has.
 
-    ``ours``: whether it is a registration of the caller's tenant. ``mine``: whether it is the caller's own
-    registration."""
+    ``ours``: whether this registration is of the caller's tenant. ``mine``: whether it is the caller's own."""
     text, holder = (
         f"job '{job_id}' belongs to another registration; renew it with its lease token, or take it over",
         "other",

@@ -188,7 +188,8 @@ class Parallelism(Frozen):
 
     - ``data``: number of replicas; when absent, the number of ranks / (``tensor`` · ``pipeline``)
     - ``expert``: number of ``data`` ranks over which the experts of a layer are distributed
-    - ``sequence_parallel``: whether tensor ranks divide, along the sequence, data of which each would else have a copy
+    - ``sequence_parallel``: whether tensor ranks divide, along the sequence, data of which each rank would have a copy
+      without this option
     - ``zero``: stage of ZeRO. 0: each rank has everything; 1: distributed optimizer; 3: fully sharded.
     - ``overlap_gradients``: whether gradients are sent during the backward pass instead of after it"""
 
@@ -282,8 +283,8 @@ def sent(model: Model, parallelism: Parallelism, data: int) -> Iterator[_Sent]:
       all-gather, and the backward pass needs two more all-gathers per layer: 4·L·m·A and 6·L·m·A (Korthikanti et al.,
       section 4.2.2).
     - ``pipeline``: m·A to the next stage, and m·A to the previous stage (Narayanan et al., section 3.2). Each tensor
-      rank sends this to its counterpart, because all have the same data. With ``sequence_parallel`` each sends 1/T of
-      it.
+      rank sends m·A to its counterpart, because all have the same data. With ``sequence_parallel`` each sends 1/T of
+      m·A.
     - ``expert``: 4·Le·m·k·A in all-to-alls, for Le layers with experts per stage and k ``experts_per_token``: tokens to
       their experts and back, forward and backward (GShard, section 3). With ``sequence_parallel``, 1/T of these bytes.
     - ``data``: gradients of the rank's share of parameters, ``weights`` / (T·P), in one all-reduce. With ``zero`` 1, a

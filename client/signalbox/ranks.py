@@ -205,9 +205,9 @@ Record = Callable[[int, int], Mapping[str, Any]]
 
 The function may raise ``InvalidInput``."""
 Understand = Callable[[Mapping[int, Any], Window], object]
-"""Function that evaluates the calls of all ranks in a window. It receives the calls by rank, and the window.
+"""Function that evaluates the calls of all ranks in a window. The function receives the calls by rank, and the window.
 
-The function may raise ``InvalidInput``."""
+It may raise ``InvalidInput``."""
 
 
 class Store(Protocol):

@@ -1,8 +1,8 @@
 """Client for a training process; a separate process (``client_process``) makes its calls to the controller.
 
-gRPC is unsafe in a process that forks, as data loaders do. It can crash the child, end the process by a signal, or let
-a child that uses gRPC wait for ever. So the training process does not load gRPC. (grpclib 0.4.9 in a thread does not
-help: a program that closes all descriptors ends its event loop.) One separate process serves all clients of the
+gRPC is unsafe in a process that forks, as data loaders do. gRPC can crash the child, end the process by a signal, or
+let a child that uses gRPC wait for ever. So the training process does not load gRPC. (grpclib 0.4.9 in a thread does
+not help: a program that closes all descriptors ends its event loop.) One separate process serves all clients of the
 training process, over one socket per client. Calls return answers, or raise the errors of ``signalbox.client.Client``.
 
 The separate process ends when its control socket closes, or when the training process has ended. The second case is

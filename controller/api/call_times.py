@@ -1,6 +1,6 @@
 """Durations of calls by method and status code, from the beginning of a call to its answer. Streams are not measured.
 
-All calls are recorded in the API's thread. After each of them, ``publish`` receives the histograms of all calls so far.
+All calls are recorded in the API's thread. After each call, ``publish`` receives the histograms of all calls so far.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ class GuardedServer:
     def _guarded(self, path: str, handler: Any) -> Any:
         """Return gRPC's handler of a method.
 
-        Only the method of reflection has a stream of requests. Its handler has no gate, and answers each request before
-        the handler reads the next one."""
+        Only the method of reflection has a stream of requests. Its handler has no gate, and reads the next request only
+        after it has answered."""
         decode, encode = handler.request_deserializer, _unless_bytes(handler.response_serializer)
         if handler.request_streaming:
             guarded = freed(self._stream_of_requests(path, handler.stream_stream, decode))

@@ -83,7 +83,7 @@ class Connections:
     """Time of the latest reading of etcd that came more than ``late_s`` seconds after the previous reading."""
 
     def living(self, members: Collection[Holder], reach: Reach, read_at: float, now: float) -> frozenset[Holder]:
-        """Return the members that count as alive: those with a lease and, after an outage of etcd, those that report.
+        """Return the members that count as alive: all with a lease and, after an outage of etcd, all that report.
 
         After an outage, etcd ends leases before their members can renew them. ``read_at``: time of the latest reading
         of etcd."""
@@ -131,8 +131,8 @@ class Assigning:
 
     ``reach``: returns the connections that members report. ``base``: see ``EtcdAssignments.write``. ``lease_s``:
     duration of a member's lease in seconds. ``watch``: called at each check with the members, those without a link
-    (``Connections.unlinked``), and the time. ``taken``: returns the generation id, or 0 while it is unknown, of
-    each switch that another controller has claimed, by switch and reporting member."""
+    (``Connections.unlinked``), and the time. ``taken``: returns, by switch and reporting member, the generation id of
+    each switch that another controller has claimed; 0 while the id is unknown."""
 
     def __init__(
         self,

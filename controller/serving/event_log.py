@@ -134,8 +134,8 @@ def _drain_events(before: Status, after: Status) -> Iterator[Event]:
 def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
     """Yield the changes of parts and hosts; parts of one kind that change in the same way share a line.
 
-    A host that is found or moves has its own line, unless many are found together. After a restart, lines about all
-    hosts of jobs would displace earlier events."""
+    A host that is found or moves has its own line. Only many hosts that are found together share a line: after a
+    restart, lines about all hosts of jobs would displace earlier events."""
     changed: defaultdict[str, list[Part]] = defaultdict(list)
     for _, was, part in differing(before.parts, after.parts):
         if part and (what := _part_change(was, part)):

@@ -1,4 +1,4 @@
-"""Exposure of the controller: which callers can reach each listener, and with which role, by the configuration alone.
+"""Exposure of the controller, derived from its configuration: which callers can reach each listener with which role.
 
 Out: a sentence per listener, for ``signalbox serve --check``; a problem for each API address that is open to the
 network without TLS or identities, unless the configuration allows it.

@@ -33,8 +33,8 @@ OWN_CONNECTIONS = 64
 """Number of connections of HAProxy itself, in addition to connections of clients."""
 BUFFER, REWRITES = 16 << 10, 12 << 10
 """Number of bytes of a request that HAProxy buffers, and number of bytes for the header fields that it adds. The
-longest field is a certificate in base64, of which gRPC accepts at most 8 kB before encoding. Without enough room the
-call ends with status 500."""
+longest field is a certificate in base64, of which gRPC accepts at most 8 kB before encoding. If the header fields do
+not fit, the call ends with status 500."""
 KNOWN_CLIENTS = "100k"
 """Largest number of client addresses that are remembered, at 100 bytes each. With more, the oldest are forgotten."""
 LARGE_OF_CLIENT, LARGE = 8, 16

@@ -119,8 +119,8 @@ def member(
 ) -> Iterator[Member]:
     """Run the southbound of this member while the context lasts.
 
-    ``assigned``: see ``configured.assignments_of``. SIGTERM must raise an exception. Raises the error that ended the
-    southbound's process, or that occurred with the assignments."""
+    ``assigned``: see ``configured.assignments_of``. The caller must let SIGTERM raise an exception. Raises the error
+    that ended the southbound's process, or that occurred with the assignments."""
     found, base = assigned
     with found as assignments:
         errors: list[BaseException] = []

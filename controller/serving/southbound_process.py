@@ -33,7 +33,7 @@ END_S = 5.0
 
 
 class Followed(Protocol):
-    """Source of the switches of which this member is the holder. The southbound's process uses them as its ``Holding``.
+    """Source of the switches of which this member is the holder, for the ``Holding`` of the southbound's process.
 
     ``changed``: called by a thread after each change."""
 

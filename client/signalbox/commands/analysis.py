@@ -1,7 +1,7 @@
 """``signalbox what-if`` and ``signalbox explain``: let the controller analyse failures, or the speed of one job.
 
 The commands print sentences and tables, or JSON (docs/reference/json-output.md). They exit with status 3 when some
-flows have no path. The offline distribution replaces them by commands that also analyse workload files.
+flows have no path. The offline distribution replaces these commands by commands that also analyse workload files.
 """
 
 from __future__ import annotations

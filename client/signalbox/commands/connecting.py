@@ -1,8 +1,9 @@
 """Options that several commands share, and names by which users refer to jobs and parts of the fabric.
 
 A ``PrintingCommand`` adds ``--json`` and ``-o`` after its own options. A ``ControllerCommand`` adds address and
-credentials, which ``connect`` uses. An ``AskingCommand`` adds both. docs/reference/command-line.md#names describes the
-names. ``SWITCH:PORT`` and ``SWITCH:SWITCH`` avoid the ``>`` of a link's own name, which a shell interprets.
+credentials, which ``connect`` uses. An ``AskingCommand`` adds the options of both. docs/reference/command-line.md#names
+describes the names. ``SWITCH:PORT`` and ``SWITCH:SWITCH`` avoid the ``>`` of a link's own name, which a shell
+interprets.
 """
 
 from __future__ import annotations

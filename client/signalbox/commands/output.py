@@ -142,7 +142,7 @@ def show(data: object, table: Callable[[], RenderableType]) -> None:
 def document(data: object, indent: int | None = None) -> str:
     """Return data, which may contain messages of the API, as a JSON or YAML document.
 
-    ``indent``: indentation of JSON. If it is None, the output may have several documents. Then JSON has a single line,
+    ``indent``: indentation of JSON. If it is None, the output may have several documents, so JSON has a single line,
     and YAML begins with a separator."""
     text = json.dumps(data, indent=indent, default=fields)
     if FORM.get() is not Form.YAML:

@@ -105,8 +105,8 @@ class VirtualLinks(tuple[VirtualLink, ...]):
 def virtual_links(spec: JobSpec) -> VirtualLinks:
     """Return the job's virtual links, sorted; transfers with the same source, destination and phase are merged.
 
-    An observed job, which announces no traffic, has none. Raises ``InvalidInput`` with the problems that ``check``
-    finds, and for more than ``MAX_JOB_BYTES``."""
+    An observed job, which announces no traffic, has no virtual links. Raises ``InvalidInput`` with the problems that
+    ``check`` finds, and for more than ``MAX_JOB_BYTES``."""
     InvalidInput.refuse(check(spec))
     spec = spec.plain
     endpoints = spec.endpoints

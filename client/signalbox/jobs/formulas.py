@@ -71,7 +71,7 @@ def _halving_doubling_all_reduce(n: int, size: int) -> Steps:
 
     When n is not a power of two, let p be the largest power of two below n, and r = n-p. Among the first 2r ranks, each
     even rank and the odd rank after it swap halves. The odd rank sends its reduced half, takes no part in the
-    exchanges, and receives the result, M, at the end. The other p ranks are numbered anew for the exchanges.
+    exchanges, and receives the result, M, at the end. The p ranks that take part are numbered anew for the exchanges.
 
     Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004, section 4."""
     active, aside = _folded(n, stays=0)
@@ -147,8 +147,8 @@ def _chain(n: int, size: int) -> Steps:
     """Return the transfers of a chain: each rank but the last sends M to the next rank.
 
     A broadcast is a pipelined chain from the group's first rank: each rank forwards a segment as soon as it arrives, as
-    in NCCL's ring broadcast. In a pipeline send, each stage sends its activations to the next. Gradients return in a
-    second collective, over a group of the reversed order."""
+    in NCCL's ring broadcast. In a pipeline send, each stage sends its activations to the next stage. Gradients return
+    in a second collective, over a group of the reversed order."""
     return (((i, i + 1, size) for i in range(n - 1)),)
 
 

@@ -254,8 +254,8 @@ class JobSpec(Frozen):
     - ``striping``: how the job divides the bytes of a virtual link over its connections
     - ``reports_connections``: whether the job reports its open connections, so that subflows need no port classes
     - ``lease_s``: seconds without renewal after which the job is removed
-    - ``provisional``: whether the announcement may soon change. Until then measured traffic has precedence over it, and
-      a difference raises no alarm."""
+    - ``provisional``: whether the announcement may soon change. Until the change, measured traffic has precedence over
+      the announcement, and a difference raises no alarm."""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
     endpoints: Annotated[tuple[HostAddress, ...], at_most(MAX_ENDPOINTS)] = Field(min_length=2)

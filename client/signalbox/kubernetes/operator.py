@@ -41,8 +41,8 @@ MakeKeeper = Callable[[Callable[[str, Ended], None]], Keeper]
 def run(make_keeper: MakeKeeper, namespaces: Sequence[str] = ()) -> None:
     """Keep the cluster's jobs registered until SIGTERM or SIGINT.
 
-    ``namespaces``: namespaces to watch; empty for all. Afterwards jobs stay registered while their leases last, so that
-    the next process can continue. Raises ``SignalboxError`` when no cluster is configured."""
+    ``namespaces``: namespaces to watch; empty for all. After the signal, jobs stay registered while their leases last,
+    so that the next process can continue. Raises ``SignalboxError`` when no cluster is configured."""
     operator = _Operator(make_keeper)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, operator.end)

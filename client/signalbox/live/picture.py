@@ -46,7 +46,7 @@ class Node:
     """A switch in a picture.
 
     - ``name``: its name, shortened to ``NAME_CHARS``
-    - ``part``: its name for ``drain``. The switch's dpid if several switches share the name, or the name was shortened.
+    - ``part``: its name for ``drain``, which is its dpid if several switches share the name, or the name was shortened
     - ``tier``: 0 for switches with hosts
     - ``x``: horizontal position within its tier, 0 to 1
     - ``hosts``: addresses of the hosts at the switch"""
@@ -70,11 +70,10 @@ class Cable:
     """A cable or a circuit in a picture.
 
     - ``name``: its name, shortened to ``NAME_CHARS``
-    - ``part``: its name for ``drain``. The cable's first port by dpid (``0x1:3``) if several switches share a name, or
-      the name was shortened.
+    - ``part``: its name for ``drain``, which is its first port by dpid (``0x1:3``) if several switches share a name, or
+      the name was shortened
     - ``ends``: dpids of its two switches, the switch of the lower tier first; for a circuit, the sender first
-    - ``up`` and ``down``: ports where its links towards the higher and the lower tier begin; None for a missing
-      direction
+    - ``up`` and ``down``: ports where its links to the higher and the lower tier begin; None for a missing link
     - ``up_load`` and ``down_load``: measured rate divided by capacity; None while unknown
     - ``one_way``: whether it is a circuit; ``up`` is its only link"""
 

@@ -86,8 +86,8 @@ def join(
     - ``address``, ``credentials``, ``on_routes``, ``take_over`` and ``strict``: as for ``signalbox.join``.
 
     The gradients of a ``DistributedDataParallel`` model are announced at once. For other programs, at first only the
-    hosts are announced, and the traffic is recorded. After the first iteration it is announced as provisional; after
-    the fourth it is corrected.
+    hosts are announced, and the traffic is recorded. After the first iteration the traffic is announced as provisional;
+    after the fourth it is corrected.
 
     An iteration lasts from one step of the program's first optimizer to the next. In a program that uses ``Job.step``,
     an iteration is the time inside this context."""

@@ -3,7 +3,7 @@
 ``per_iteration`` takes each rank's calls in order, and returns bytes and phase of one iteration for each kind of call.
 The calls of a rank are assumed to repeat in each iteration. One iteration is the period of the longest periodic part
 near the end of the trace. This part must have at least two periods and at least half of the calls. Calls before this
-part are ignored, and so are up to ``MAX_AFTER`` calls after it.
+part are ignored, and up to ``MAX_AFTER`` calls after this part.
 
 Kinds of calls that follow each other have phases that follow each other. Two kinds overlap in time if an iteration has
 a call of one kind between two calls of the other. Two kinds also overlap if the trace shows calls of both kinds under

@@ -5,9 +5,9 @@ channels determine the rings, and must agree with the rings that rank 0 lists. W
 ``Ring`` (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the rings that rank 0 lists are used if they have all ranks. A log
 that lacks a rank or channel, or contradicts itself, is refused.
 
-A call divides its bytes over all channels. On each ring it makes the transfers of ``formulas`` for NCCL. All-reduces
-use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``). With trees, each rank sends M
-divided by the number of channels to its parent, and receives as many bytes from the parent.
+A call divides its bytes over all channels. On each ring, the call makes the transfers of ``formulas`` for NCCL.
+All-reduces use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``). With trees, each
+rank sends M divided by the number of channels to its parent, and receives as many bytes from the parent.
 """
 
 from __future__ import annotations

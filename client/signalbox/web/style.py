@@ -52,5 +52,5 @@ window.io = (...options) => {
 
 After a reload the browser would show an error page and stop trying. Without a reload, Socket.IO reconnects by itself.
 As in NiceGUI, later attempts begin without a WebSocket, because some proxies let WebSockets time out. This script runs
-after Socket.IO's script and before NiceGUI's. It is part of the page, because a script sent to a connected page could
-be lost."""
+after Socket.IO's script and before NiceGUI's. The script is part of the page, because a script sent to a connected page
+could be lost."""

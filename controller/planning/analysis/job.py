@@ -2,8 +2,8 @@
 
 In: a request of the control loop, with all parts of the state that the analysis needs. Out: the job's most loaded
 links, the jobs that share them, and possible gains. The job's slowdown is compared with three values: its lower bound,
-and its slowdowns under the planner's routes, as flows are now and if all flows could be split. ``efficiency`` defines
-slowdown and load.
+its slowdown under the planner's routes for the present flows, and its slowdown under the planner's routes if all flows
+could be split. ``efficiency`` defines slowdown and load.
 """
 
 from __future__ import annotations
@@ -258,8 +258,8 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
 def prove_routes(request: ProveRoutes) -> PlanProof:
     """Return the routes in force with proofs that no routes are better, as a document that is checked without a solver.
 
-    The planner makes no new routes; the document uses only its lower bounds. A bound that the planner's search has
-    proven may have no witness in the document. Flows without any path are left out.
+    The planner makes no new routes; the document uses only the planner's lower bounds. A bound that the planner's
+    search has proven may have no witness in the document. Flows without any path are left out.
 
     Raises ``NotKnownYet`` while a flow with a path has no route in force: switches hash the flow, so the slowdown of
     its job is not known. Raises ``SignalboxError`` when the planner has no answer, or when capacities are too far apart

@@ -278,7 +278,7 @@ class Verdict(StrEnum):
 
     - ``cut-off``: some flows have no path.
     - ``nothing``: the job is not slowed by more than ``NOTICEABLE``.
-    - ``routing``: its routes; better routes for the job are known.
+    - ``routing``: the routes of the job; better routes for the job are known.
     - ``nic``: one of the job's NICs.
     - ``fabric``: the links; the job would be as slow with any other routes.
     - ``unproven``: the links; whether other routes would help is not known."""
