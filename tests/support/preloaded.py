@@ -232,6 +232,8 @@ def make_children(requests: socket.socket) -> None:
                 exec(words[code], {"__name__": "__main__"})
             except SystemExit as end:
                 os._exit(int(end.code or 0))  # as forks of multiprocessing end; all imported modules would take long
+            except EOFError:
+                os._exit(1)  # the parent has ended before it said what to do
             return
         for file in files:
             os.close(file)
