@@ -4,10 +4,10 @@ Payload is the number of bytes minus the headers of every packet, so an empty ac
 lasts at least two counter intervals and, if the job reports its iterations, at least three iterations.
 
 ``Iterations`` derives from a job's reports how many iterations the job did between two times: at least, at most, and
-most likely. If an announcement is correct, the payload between two readings is that of a number of iterations between
-the smallest and the largest number (table in docs/explanation/measured-demand.md#what-contradicts-an-announcement). The
-most likely number assumes that no iteration was done between two reported iterations with consecutive numbers. The most
-likely number can confirm an announcement, but does not narrow the bounds.
+most likely. If an announcement is correct, at least the smallest and at most the largest number of iterations can have
+sent the payload between two readings (table in docs/explanation/measured-demand.md#what-contradicts-an-announcement).
+The most likely number assumes that no iteration was done between two reported iterations with consecutive numbers. The
+most likely number can confirm an announcement, but does not narrow the bounds.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Connections:
         return frozenset({*members, *(one for one in reach if now < self._living.get(one, -inf) + BACK_S)})
 
     def unlinked(self, members: Collection[Holder], reach: Reach, now: float) -> frozenset[Holder]:
-        """Return those of ``members``, all of which have a lease, that have had no link for ``away_s``."""
+        """Return the members without a link for ``away_s``. ``members``: all members with a lease."""
         self._linked = {one: now if one in reach else self._linked.get(one, now) for one in members}
         return frozenset(one for one, at in self._linked.items() if now >= at + self.away_s)
 

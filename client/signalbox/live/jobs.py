@@ -89,7 +89,7 @@ def hashed(fabric: pb.GetFabricResponse, routes: Iterable[ListedRoute]) -> int:
 
 Job = pb.Job
 PairDemand = pb.PairDemand
-"""Type of a message, like ``Job`` above. Modules use these names without importing generated code."""
+"""Type of a message. Modules use this name, and ``Job``, without importing generated code."""
 
 
 # ---- state
