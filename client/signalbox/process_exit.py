@@ -28,8 +28,7 @@ from signalbox.rounds import LEAVE_S, start_deaf
 _CREDENTIALS = struct.Struct("=iii")
 """Layout of ``struct ucred``: process, user, group (unix(7))."""
 _STOP, _CALLED = b"\0", b"\xff"
-"""Bytes that this process sends to the thread of ``_Sigterm``: ``restore`` sends the first byte, the handler the second
-byte.
+"""Bytes that this process sends to the thread of ``_Sigterm``: by ``restore``, and by the signal handler.
 
 Python sends bytes to this thread too: the number of each signal that arrives."""
 

@@ -324,8 +324,7 @@ class WatchedJob:
         """Return whether known patterns explain the window, so that it need not be judged.
 
         If the job changed its pattern during the window, the window shows a mixture of both patterns. The next window
-        begins after such a window. After ``MOST_MIXED`` mixtures in a row, a further mixture counts as not
-        explained."""
+        begins after such a window. After ``MOST_MIXED`` mixtures in a row, the next is not explained."""
         patterns = self._patterns
         if not patterns.several:
             return False
