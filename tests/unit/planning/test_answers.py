@@ -73,7 +73,7 @@ def running(data: st.DataObject, problem: Problem) -> Problem:
     return pinned(problem, routes)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.filter_too_much])
 @given(random_problems, st.data())
 def test_cycles_lead_to_the_best_plan_or_a_group_is_named(problem: Problem, data: st.DataObject) -> None:
     problem = running(data, problem)
@@ -325,7 +325,7 @@ def test_paths_of_equal_subflows_are_counted() -> None:
     assert found.paths == paths_used(found.routes) >= 4
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(random_problems, st.data())
 def test_slowdowns_are_never_greater_and_are_what_the_routes_have(problem: Problem, data: st.DataObject) -> None:
     problem = running(data, problem)
@@ -345,7 +345,7 @@ def test_slowdowns_are_never_greater_and_are_what_the_routes_have(problem: Probl
 
 MOST_MOVES = 7
 irregular_problems = st.one_of(whole_problems(), split_problems(any_fabric(), subflows=(1, 2, 3)))
-quick = settings(max_examples=20)
+quick = settings(max_examples=10)
 
 
 def worse(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
@@ -646,7 +646,7 @@ def test_explain_is_about_what_the_job_sends_now() -> None:
     assert (found.slowdown, found.flows) == (1.0, 1)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.one_of(whole_problems(), split_problems(leaf_spines(), subflows=(1, 2, 3))), st.data())
 def test_it_is_never_worse_now_than_routes_for_all_patterns_and_stays(problem: Problem, data: st.DataObject) -> None:
     phases = defaultdict[JobId, set[int]](set)

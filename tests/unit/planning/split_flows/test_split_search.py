@@ -44,7 +44,7 @@ from tests.support.planning.fabrics import (
 from tests.support.planning.plans import EXACT, planned, repaired, worst
 from tests.support.planning.split_problems import any_fabric, leaf_spines, optimum, problems, rings, split
 
-quick = settings(max_examples=30)
+quick = settings(max_examples=12)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_with_subflows_enough_the_worst_slowdown_is_that_of_the_fluid_optimum(pr
     assert answer.bound == pytest.approx(least, rel=1e-4)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(problems(leaf_spines(), {2, 3}) | problems(leaf_spines(), {1, 8}))
 def test_with_few_subflows_or_beside_flows_that_stay_whole_the_bound_is_one(problem: Problem) -> None:
     answer, least = planned(problem), optimum(problem)
@@ -99,7 +99,7 @@ def test_a_plan_at_its_bound_stays(problem: Problem) -> None:
     assert (again.moves, dict(again.routes)) == (0, dict(first.routes))
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(problems(leaf_spines(), {2, 8}), st.integers(0, 3))
 def test_no_more_flows_move_than_may(problem: Problem, max_moves: int) -> None:
     running = on_paths(problem)
