@@ -83,7 +83,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     [*((FROM_SOUTHBOUND, kind) for kind in UPWARDS), *((TO_SOUTHBOUND, kind) for kind in DOWNWARDS)],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_every_message_is_read_as_it_was(reader: Reader, kind: type, data: st.DataObject) -> None:
     messages = data.draw(st.lists(values(kind), min_size=1, max_size=2))
@@ -190,6 +190,7 @@ def test_fields_and_messages_of_a_newer_version_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("kind", [InstallStage, StageDone, SwitchRules])
+@settings(max_examples=15)
 @given(data=st.data())
 def test_further_fields_of_messages_with_rules_are_ignored(kind: type, data: st.DataObject) -> None:
     reader = TO_SOUTHBOUND if kind is InstallStage else FROM_SOUTHBOUND

@@ -216,7 +216,7 @@ def planned_quickly(name: str, problem: Problem) -> Plan:
 
 
 @pytest.mark.parametrize("name", BASELINES)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(problem=any_problems())
 def test_every_flow_with_a_path_is_routed_whole_and_the_checker_agrees(name: str, problem: Problem) -> None:
     plan = planned_quickly(name, problem)
@@ -242,7 +242,7 @@ def test_folded_colouring_is_optimal_where_leaves_are_alike(regular: tuple[Probl
     assert plan.slowdowns_proven >= min(1, len(plan.job_slowdown))
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(any_problems(most=7))
 def test_the_ilp_finds_the_smallest_worst_slowdown_and_proves_it(problem: Problem) -> None:
     routings = [*accumulate((max(1, len(problem.candidates(f))) for f in problem.flows), mul)]
