@@ -1,13 +1,13 @@
 """Answers to planning requests, the state that the next request needs, and plans with a cap on moves.
 
 In: ``SolvePlan``. Out: up to four answers, which the caller requests separately and from any thread. They are the
-repair, when routes are broken; the plan; the slowdowns of the running routes, if these stay; the slowdowns of published
-schemes. When nothing has changed since the previous request, its answers are reused.
+repair, when routes are broken; the plan; the slowdowns of the running routes, if the plan keeps them; the slowdowns of
+published schemes. When nothing has changed since the previous request, its answers are reused.
 
 A plan with more moves than the cap is a *goal plan*, and every cycle makes some of its moves, by a *step* or a *jump*
-(docs/explanation/planning.md#more-moves-than-a-cycle-may-make). The planner takes the way that gives the smaller
-slowdowns; a step follows a jump that leaves moves unused. A jump delays the goal plan by at most one cycle. Only if
-steps alone do not reach the goal plan in N = ceil(moves of the goal plan / cap) cycles is every jump allowed.
+(docs/explanation/planning.md#more-moves-than-a-cycle-may-make). A cycle makes the step or the jump, whichever gives the
+smaller slowdowns. If a jump leaves moves unused, a step follows. A jump delays the goal plan by at most one cycle. Only
+if steps alone do not reach the goal plan in N = ceil(moves of the goal plan / cap) cycles is every jump allowed.
 
 While the planner looks for a goal plan, it has moves in reserve that unload the most loaded links. When there are too
 many flows to find a goal plan in time, each cycle makes the best plan within the cap, until that plan moves no flow.
@@ -55,7 +55,7 @@ log = structlog.get_logger(__name__)
 TRIES = 3
 """Largest number of attempts to compute a plan for the same request, if the time limit cuts the search short.
 
-Further attempts seldom find a better plan, because only the load of the machine differs between them."""
+Further attempts seldom find a better plan, because only the load of the machine differs between the attempts."""
 _SHARE = 0.5
 """Share of the time limit that is kept for a jump and a step, after the search for the goal plan."""
 _S_PER_FLOW = 500e-6
@@ -340,7 +340,7 @@ class _CycleSearch:
         return step(self._problem, start, self._goal, most, self._free | free, self._part)
 
     def _leads_to_goal(self, routes: Routes) -> bool:
-        """Return whether steps reach the goal plan within ceil(its moves / cap) cycles, or the time ends before."""
+        """Return False only if steps certainly do not reach the goal plan within ceil(its moves / cap) cycles."""
         for _ in range(math.ceil(self._aim.moves / self._cap)):
             if self._moves_left(routes) <= self._cap or self._time_is_over:
                 return True

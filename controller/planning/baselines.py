@@ -66,7 +66,7 @@ def published_greedy(choices: PathChoices) -> Ints:
 
     The flows out of a leaf form a set, and the flows into the leaf form another set. The sets are served from the
     largest to the smallest, the flows of a set in their order. Every flow takes the path whose most loaded link has the
-    fewest flows, the first of several such paths.
+    fewest flows; the first path wins ties.
 
     On an intact leaf-spine the largest number of flows on a link is at most twice the optimum."""
     taken = choices.no_links()
@@ -92,8 +92,8 @@ def fold_coloring(problem: Problem, choices: PathChoices) -> Ints:
     """Return the links of each flow under folded edge colouring.
 
     Flows are edges between their leaves. A proper colouring has D colours, where D is the largest number of flows out
-    of or into one leaf (König). With S working spines the flows of colour c take spine c mod S, so that at most
-    ceil(D / S) flows share a link. Each of several cables to a spine counts as a spine.
+    of or into one leaf (König). With S working spines the flows of colour c take spine c mod S, so that at most ceil(D
+    / S) flows share a link. A spine with several cables counts as one spine per cable.
 
     A flow whose spine does not connect its leaves takes the path whose number is its colour modulo the number of its
     paths."""

@@ -1,6 +1,6 @@
 """Lower bounds of the slowdowns of every routing, in closed form.
 
-In: a ``Problem``. Out: a bound of the worst slowdown, and one bound per job; or the same of peak slowdowns
+In: a ``Problem``. Out: a bound of the worst slowdown, and one bound per job; or both bounds for peak slowdowns
 (``efficiency``).
 
 All bounds follow from *cuts*. A cut is a set C of links together with flows, each of which crosses one link of C on
@@ -26,7 +26,7 @@ every spine connects them. Link l of C has the capacity c_l. A cut gives these b
   is rounded up to the next step.
 
 - Tight jobs: when a routing reaches the fluid bound of a cut, all links of the cut are equally loaded. Every job that
-  crosses the cut then has that slowdown.
+  crosses the cut then has the fluid bound as its slowdown.
 
 Pods on three tiers have cuts of their own, because a pod may have less capacity to the cores than its leaves have to
 the pod. A flow to another pod takes one plane: in it, an uplink of its leaf, and then a link from the pod to a core.
@@ -35,21 +35,21 @@ less capacity. With equal links, n leaves with D flows, and c links to cores per
 of min(n, c) over the planes) flows. There is a cut for the most loaded leaf, for the two most loaded leaves, and so on,
 and likewise for flows into leaves.
 
-The bound of a job with several phases follows from those of its phases, each of which has the bound of its own flows.
-For the worst job, jobs that meet count too:
+The bound of a job with several phases follows from the bounds of its phases. Each phase has the bound of its own flows.
+Two bounds of the worst slowdown also count jobs that share links:
 
-- A cut whose bound is L has a link with such a load. A phase that is the largest of its job on this link has at least
-  the slowdown L.
+- A cut whose bound is L has a link with a load of at least L. A phase that is the largest of its job on this link has
+  at least the slowdown L.
 
 - Mean over phases: phase p of job j has the rate D_p across the cut, the slowdown y_p with the bound b_p, the share
   s_p, and a weight w_p. The weights of the phases of a job add up to 1. On link l, let x_p be the rate of p, and a_j
   the sum of w_p * x_p over the phases of j. There p sees a load of at least (x_p + sum of a_i over the other jobs i) /
   c_l. The mean of this over the links, weighted by x_p, is at most y_p. So the sum of w_p * D_p * y_p over all phases
   is at least the sum of (sum of a_j over all jobs)^2 / c_l over all links. This is at least A^2 / sum c_l, where A is
-  the sum of w_p * D_p. Job j has a slowdown of at least B_j = sum s_p * b_p. If it has S, then the sum of w_p * D_p *
-  (y_p - b_p) over its phases is at most (S - B_j) * m_j, where m_j is the largest w_p * D_p / s_p. So the worst
-  slowdown is at least (A^2 / sum c_l + sum m_j * B_j - sum w_p * D_p * b_p) / sum m_j. Here the phases with the
-  largest rates of each job have weights in proportion to s_p / D_p, and the others have none.
+  the sum of w_p * D_p. Job j has a slowdown of at least B_j = sum s_p * b_p. If job j has the slowdown S, then the sum
+  of w_p * D_p * (y_p - b_p) over its phases is at most (S - B_j) * m_j, where m_j is the largest w_p * D_p / s_p. So
+  the worst slowdown is at least (A^2 / sum c_l + sum m_j * B_j - sum w_p * D_p * b_p) / sum m_j. Here the phases with
+  the largest rates of each job have weights in proportion to s_p / D_p; all other phases have weight 0.
 """
 
 from __future__ import annotations
@@ -81,9 +81,7 @@ _TIGHT = 1e-9
 _FINEST = 64
 """Largest quotient of the smallest demand and a common unit of all demands; a finer unit is not used."""
 _LEAST_PARTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Smallest rates with which phases have weights in means over phases, as parts of the rate of the job's largest phase.
-
-All are tried."""
+"""Parts of the rate of a job's largest phase: only phases with at least this rate have weights. All parts are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class Bounds:
         return self.with_worst(self.worst, frozenset() if self.worst > self.fluid * (1 + _TIGHT) else self.tight)
 
     def with_worst(self, worst: float, tight: Set[JobId] = frozenset()) -> tuple[float, ...]:
-        """Return ``vector`` with another bound of the worst slowdown; the bound also holds for all ``tight`` jobs."""
+        """Return ``vector`` with another bound of the worst slowdown, which also bounds each job in ``tight``."""
         own = sorted((worst if job in tight else slowdown for job, slowdown in self.job.items()), reverse=True)
         return (worst, *own[1:]) if own else ()
 
@@ -158,7 +156,7 @@ def peak_bounds(problem: Problem) -> Bounds:
 
 
 def over_phases(problem: Problem, peak: Bounds, worst: float = 1.0, integer: float = 1.0) -> Bounds:
-    """Return the bounds of slowdowns, given those of peak slowdowns; both are the same when only worst phases count.
+    """Return the bounds of slowdowns, given the bounds of peak slowdowns; they are equal when only worst phases count.
 
     ``worst``, ``integer``: further lower bounds of the worst peak slowdown, such as those of a solver."""
     if problem.phase_share is None:
@@ -172,7 +170,7 @@ def over_phases(problem: Problem, peak: Bounds, worst: float = 1.0, integer: flo
 
 
 def _over_phases(problem: Problem, cuts: Cuts, most: Ints | None, peak: float = 1.0) -> tuple[Floats, float]:
-    """Return a lower bound of the slowdown of each job, and one of the worst slowdown.
+    """Return lower bounds of the slowdown of each job and of the worst slowdown.
 
     ``most``: see ``Cuts.cell_slowdowns``. ``peak``: lower bound of the worst peak slowdown."""
     share = problem.phase_share
@@ -266,8 +264,8 @@ class Cuts:
     def means_over_phases(self, share: Floats, least: Floats, own: Floats) -> Floats:
         """Return the bound of each cut for the worst slowdown of jobs with several phases, by its mean over phases.
 
-        ``share``, ``least``: share of each cell, and lower bound of its slowdown. ``own``: lower bound of that of each
-        job."""
+        ``share``, ``least``: share of each cell, and lower bound of its slowdown. ``own``: lower bound of each job's
+        slowdown."""
         at, place = distinct(self.cut * self._cells + self.cell)
         bps, cut, cell = np.bincount(place, self.bps, len(at)), at // self._cells, at % self._cells
         jobs, of_job = distinct(cut * self._jobs + self._job_of_cell[cell])
@@ -330,7 +328,7 @@ class Cuts:
         return slowdowns
 
     def _most_flows(self, group: Ints, rows: Ints, groups: int, units: Ints | None) -> Ints:
-        """Return for each group how many flows in ``rows`` can send at once: of each job, those of its largest phase.
+        """Return for each group how many flows in ``rows`` can send at once: each job sends one phase, its largest.
 
         ``units``: number of times that each flow counts; None if each counts once."""
         if units is not None and units.max(initial=1) == 1:
@@ -543,8 +541,8 @@ def _numbers(problem: Problem, links_of: Iterable[Sequence[LinkId]]) -> Ints:
 def _crossings_over_spines(problem: Problem) -> Crossings | None:
     """Return the cuts of leaves and pairs of leaves if all paths have two links; otherwise None.
 
-    The cut of a pair is left out if its bound cannot exceed 1. This is so if the pair has no more flows than links, and
-    no flow demands more than the capacity of the slowest link."""
+    The cut of a pair is left out if its bound cannot exceed 1. The bound cannot exceed 1 if the pair has no more flows
+    than links, and each flow fits on the slowest link."""
     numbers, links, paths = problem.numbers, problem.links, problem.paths
     leaves, crossing = numbers.leaves, numbers.crossing
     shape = len(leaves), len(links.switch)

@@ -332,9 +332,9 @@ class Witnesses:
     def _of_cut(self, at: tuple[int, _Size], bound: int, worst: int, alone: set[int]) -> Iterator[_Group]:
         """Yield the groups that one cut proves, where a job is slow when its slowdown is at least ``bound``.
 
-        They are: each single job that must be slow, if not in ``alone`` yet, to which it is added; all jobs of the cut,
-        if at least two must be slow; and the fewest jobs of which one must be slow, those with the largest needs
-        (``verify.Cut``). The last two are also made of only the jobs that are not in ``alone``."""
+        Each single job that must be slow is a group, unless it is in ``alone``; it is added to ``alone``. All jobs of
+        the cut are a group if at least two must be slow. So are the jobs with the largest needs (``verify.Cut``): the
+        fewest of which one must be slow. The last two groups are also made without the jobs in ``alone``."""
         cut = self._cut(at)
         jobs = sorted(cut.needs, key=lambda job: -cut.needs[job])
         if not jobs or not cut.proves(set(jobs), 1, bound, worst):
@@ -362,7 +362,7 @@ class Witnesses:
         return self._made[at]
 
     def _packed(self, groups: Sequence[_Group], jobs: int, bound: int) -> _Proof:
-        """Return the proof from these groups, weighted by the duals of the programme for the fewest slow jobs."""
+        """Return a proof from these groups; their weights are the duals of the programme for the fewest slow jobs."""
         groups = list({(group.jobs, group.least): group for group in groups}.values())
         if not groups:
             return _Proof(0, bound, (), ())
@@ -406,7 +406,7 @@ class Witnesses:
             yield _Proof(1, low, [group], [1])
 
     def _over_phases(self) -> Iterator[tuple[int, _Size]]:
-        """Yield the cut that proves the largest worst slowdown over phases, if slowdowns are those over phases."""
+        """Yield the cut that proves the largest worst slowdown over phases; nothing when only worst phases count."""
         shares = [dict(job.get("shares", ())) for job in self._form["jobs"]]
         if self._sources and self._problem.phase_share is not None:
             cuts = [(number, _ALL) for number in range(len(self._sources))]

@@ -22,9 +22,9 @@ a leaf on the same side get different colours; as many colours as the largest de
   cut (``bounds``) if the leaf has no residual links and its links are alike.
 
 - *Residual links* serve equal flows too. Flows are coloured as if each spine with residual links were one more common
-  link, and the flows of its colours take its links. *Late* flows cannot, because one of their leaves has no link to the
-  spine. Split late flows get further colours on the common links. A whole late flow takes the common link with the
-  fewest flows, and then the one where it slows the fewest other jobs.
+  link, and the flows of a spine's colours take its links. *Late* flows cannot take them, because one of their leaves
+  has no link to the spine. Split late flows get further colours on the common links. A whole late flow takes the common
+  link with the fewest flows, and then the one where it slows the fewest other jobs.
 
 - *Whole flows first* serves flows that all have the same number of equal subflows (``color_whole_first``).
 
@@ -332,9 +332,9 @@ def parts(numbers: Numbers, flows: Ints) -> list[Ints]:
 def color_evenly(numbers: Numbers, flows: Ints, common: CommonLinks, running: Ints | None = None) -> NumberedRoutes:
     """Return routes of whole flows between leaves, divided evenly over the common links.
 
-    No link has more than ceil(number of its leaf's flows / number of common links) flows. The same is true if only the
-    flows of one demand are counted, or only the flows of one demand that belong to one job. ``running``: the two links
-    that each flow uses now, -1 for none; flows stay on them where possible."""
+    No link has more than ceil(number of its leaf's flows / number of common links) flows. The flows of one demand are
+    divided as evenly, and so are each job's flows of one demand. ``running``: the two links that each flow uses now, -1
+    for none; flows stay on them where possible."""
     current = None if running is None else common.of_links(running[flows])
     colors = _even_for_each_job(numbers, flows, common.count, current)
     return NumberedRoutes(flows, common.paths(numbers, flows, colors), np.ones(len(flows)))
@@ -343,9 +343,9 @@ def color_evenly(numbers: Numbers, flows: Ints, common: CommonLinks, running: In
 def _even_for_each_job(numbers: Numbers, flows: Ints, colors: int, current: Ints | None = None) -> Ints:
     """Return a colouring that divides the flows of every leaf evenly among the colours.
 
-    It also divides evenly the flows of each demand at a leaf, and each job's flows of one demand at a leaf. So a job
-    fills no link with its own flows when it could use several links. In a job with several phases, the flows of each
-    phase are divided evenly too."""
+    The colouring also divides evenly the flows of each demand at a leaf, and each job's flows of one demand there. So a
+    job fills no link with its own flows when it could use several links. In a job with several phases, the flows of
+    each phase are divided evenly too."""
     ends = numbers.src[flows], numbers.dst[flows]
     most = max(int(np.bincount(of).max()) for of in ends)
     cell = np.zeros(len(numbers.job), np.int64)
@@ -603,8 +603,8 @@ def _whole_first(
 ) -> NumberedRoutes | None:
     """Return routes of one part, in which as many flows as possible stay whole; None when flows differ.
 
-    The flows first get a proper colouring, as if all were whole. On every common link, the flows of as many colours
-    stay whole as the link's load allows, the colours with the most flows first. The subflows of the other flows lie
+    The flows first get a proper colouring, as if all were whole. Colour by colour, flows then stay whole on a common
+    link as long as the link's load allows. Colours with the most flows come first. The subflows of the other flows lie
     colour by colour on a line, which is cut into segments of equal length, one per common link. ``floor``: lower bound
     of all slowdowns, so that links may have this load."""
     order = np.argsort(group, kind="stable")

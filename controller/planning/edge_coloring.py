@@ -10,7 +10,7 @@ than ceil(edges / colours) edges of one colour.
 
 First, every edge gets a colour. While a set then has too many edges of one colour, the edges of this colour and of the
 set's rarest colour are *halved*. Each half gets one of the two colours, and the halves of every set differ by at most
-one edge. This ends, because the sum of squares of the numbers of edges per set and colour decreases each time (de
+one edge. The halving ends, because each one lowers the sum of squares of the numbers of edges per set and colour (de
 Werra, "Equitable colorations of graphs", 1971).
 
 To halve edges, the edges of every set are paired on each side. The pairs of both sides form cycles of even length,

@@ -7,8 +7,8 @@ use these definitions:
   most over the link: phases of one job never overlap, phases of different jobs may.
 - Slowdown of a phase of a job: the largest load, at least 1, of a link that the phase uses. This load counts the phase
   itself, and the largest phase of every other job.
-- Slowdown of a job: the sum over its phases of share x slowdown. The share is that of the phase in the job's ideal
-  communication time, so the communication of an iteration takes at most slowdown x ideal time. When only worst phases
+- Slowdown of a job: the sum over its phases of share x slowdown. The share of a phase is its part of the job's ideal
+  communication time. So the communication of an iteration takes at most slowdown x ideal time. When only worst phases
   count (``Problem.phase_share``), the slowdown is the peak slowdown.
 - *Peak* slowdown of a job: the slowdown of its slowest phase, which is the largest load of a link that the job uses.
 - *Own* slowdown of a job: its slowdown while no other job sends.
@@ -134,7 +134,7 @@ def of_iterations(problem: Problem, of_cells: Floats, share: Floats) -> Floats:
 
 
 def cell_slowdowns(problem: Problem, rows: Passing) -> tuple[Floats, Floats]:
-    """Return the slowdown of each cell, and that while no other job sends; 0 for a cell without a routed flow."""
+    """Return each cell's slowdown, and its slowdown while no other job sends; 0 for a cell without a routed flow."""
     numbers = problem.numbers
     cells, jobs = max(1, len(numbers.cell_job)), len(numbers.job_ids)
     subflow, entry = numbers.entries_of(rows.flow)
@@ -436,7 +436,7 @@ def _has_choice(hops: NextHops, state: Ints) -> list[bool]:
 
 
 def _routable(problem: Problem, hashed: Ints, in_force: Routes) -> Ints:
-    """Return the numbers of the flows that have a path. ``hashed``: numbers of those with a path between leaves."""
+    """Return the numbers of the flows that have a path. ``hashed``: flows (numbers) that have a path between leaves."""
     routable = np.array([flow.src_leaf == flow.dst_leaf or flow.id in in_force for flow in problem.flows], bool)
     routable[hashed] = True
     return np.flatnonzero(routable)
@@ -485,8 +485,8 @@ class FabricLoads:
     """Loads and slowdowns of many random draws of routes at once.
 
     Flows in ``in_force`` take their routes in every draw; all other flows with a path between leaves are hashed.
-    ``hashed`` says which of ``hops.flows`` are. The argument ``links`` of the methods has their paths; shape (hops,
-    draws, flows). Links are numbered as in ``hops``."""
+    ``hashed`` says which of ``hops.flows`` are hashed. The argument ``links`` of the methods has their paths; shape
+    (hops, draws, flows). Links are numbered as in ``hops``."""
 
     def __init__(self, problem: Problem, hops: NextHops, in_force: Routes = MappingProxyType({})) -> None:
         numbers = problem.numbers
@@ -548,7 +548,7 @@ class FabricLoads:
         return worst
 
     def _loads(self, links: Ints) -> tuple[Floats, Mapping[int, _Phases]]:
-        """Return the load of every link in every draw, and those of the phases of each job with several phases."""
+        """Return the load of every link in every draw, and the loads by the phases of each job with several phases."""
         width, phases = len(self._capacity_bps), dict[int, _Phases]()
         loads = self._single.sums(self._single.taken(links), self._single.fixed_link, width) / self._capacity_bps
         for job, cells in self._several.items():
@@ -586,8 +586,8 @@ class _Phases(NamedTuple):
 class _Cell:
     """Flows and fixed subflows whose rates add up on a link.
 
-    They are those of one phase of a job, or those of all jobs that have a single phase. ``columns``: places of the
-    flows in the last dimension of the argument ``links`` of ``FabricLoads.of``."""
+    A cell has the flows of one phase of a job, or the flows of all jobs that have a single phase. ``columns``: places
+    of the flows in the last dimension of the argument ``links`` of ``FabricLoads.of``."""
 
     def __init__(self, columns: Ints, bps: Floats, fixed_link: Ints, fixed_bps: Floats) -> None:
         self.columns = columns

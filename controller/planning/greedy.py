@@ -71,8 +71,8 @@ _ROUNDING = 1e-9
 def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
     """Assign a whole route to every flow that has a path.
 
-    ``keep_current``: whether flows stay on their current routes where these routes are valid. Otherwise current routes
-    are ignored, except that the current path wins ties."""
+    ``keep_current``: whether flows stay on their current routes where these routes are valid. If False, flows may leave
+    their current routes, and the current path only wins ties."""
     routes: dict[FlowId, Route] = {}
     waiting = []
     for number, flow in enumerate(problem.flows):
@@ -198,8 +198,8 @@ class _Loads:
 def largest_set_first(flows: Sequence[Flow], numbers: Iterable[int], weights: Sequence[float]) -> list[int]:
     """Return the flows ordered by their sets: the flows out of or into one leaf, the set with the largest weight first.
 
-    Within a set the flows keep their order. Among sets of equal weight, flows out of leaves precede flows into
-    leaves. Sets that agree in this too are in the order of their leaves' dpids."""
+    Within a set the flows keep their order. Among sets of equal weight, flows out of leaves precede flows into leaves.
+    Sets of equal weight and direction are in the order of their leaves' dpids."""
     sets: defaultdict[tuple[bool, Dpid], list[int]] = defaultdict(list)
     for number in numbers:
         sets[False, flows[number].src_leaf].append(number)
@@ -247,7 +247,7 @@ class PathTable:
 
     - ``pair``: per flow its row in ``paths``.
     - ``paths``: links of each path, padded with ``nothing``; shape (pairs, paths, hops).
-    - ``missing``: whether a pair has fewer paths; shape (pairs, paths).
+    - ``missing``: True for an entry of ``paths`` beyond the last path of its pair; shape (pairs, paths).
     - ``row``: per flow the number of its job among the jobs with several phases, from 1 on; 0 for a job with one phase.
     - ``bps``: demand of each flow in each phase of its job; shape (flows, phases)."""
 
@@ -405,7 +405,7 @@ class _Relief:
         return False
 
     def fewest_first(self) -> list[tuple[JobId, Ints]]:
-        """Return jobs with a slowdown above 1 and their almost saturated links: worst first, then the fewest links."""
+        """Return jobs with a slowdown above 1, worst first, and their almost saturated links; few links win ties."""
         rows, numbers = self._passing(), self._problem.numbers
         slowdown = np.array([self.slowdown.get(job, 1.0) for job in numbers.job_ids])
         job = numbers.job[rows.flow]
@@ -470,7 +470,7 @@ class _Relief:
         return sorted([*self._moved_to[link], *here], key=order)
 
     def _route_within(self, goal: float, flow: int) -> Route | None:
-        """Return a route with no link beyond ``goal``, else None. No link may count the flow's own load."""
+        """Return a route with no link beyond ``goal``, else None. Remove the flow's own load from its links first."""
         ends = self._problem.flows[flow]
         pair, paths = (ends.src_leaf, ends.dst_leaf), self._problem.candidates(ends)
         if pair not in self._paths:

@@ -211,7 +211,7 @@ def compare(a: Draft, b: Draft) -> int:
 
 
 def compare_slowdowns(a: Draft, b: Draft) -> int:
-    """Return a negative number when ``a`` has smaller slowdowns, or equal ones and smaller peak slowdowns."""
+    """Return a negative number when ``a`` has smaller slowdowns, or equal slowdowns and smaller peak slowdowns."""
     return _compared(a.job_slowdown, b.job_slowdown) or _compared(a.peak_slowdown, b.peak_slowdown)
 
 
@@ -236,8 +236,8 @@ def slowdowns_proven(slowdowns: Sequence[float], proven: Sequence[float]) -> int
 def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times: PlanTimes) -> Plan:
     """Return the candidate as a plan, with its bounds and its certificate.
 
-    Both follow from the lower bounds ``of.proven``, or from ``bounds.vector`` when ``of.proven`` is empty. Both are
-    bounds of peak slowdowns."""
+    The plan's bounds follow from ``of.proven``, or from ``bounds.vector`` when ``of.proven`` is empty. ``of.proven``
+    and ``bounds.vector`` are lower bounds of peak slowdowns."""
     slowdowns, proven, listed = sorted_slowdowns(draft.job_slowdown), of.proven or bounds.vector, of.listed
     integer = max(bounds.integer, of.integer)
     if problem.phase_share is not None:
@@ -331,8 +331,8 @@ class Decision:
     moving: bool = True
     """Whether the plan's moves are made.
 
-    If not, the plan ``stay`` of ``decide`` is adopted instead. In it, only flows that are not pinned, or whose path is
-    lost, get new routes."""
+    If not, the plan ``stay`` of ``decide`` is adopted instead. ``stay`` gives new routes only to flows that are not
+    pinned, or whose path is lost."""
 
 
 def decide(

@@ -26,7 +26,7 @@ Measured on 2026-11-28 with 2 s per plan:
 - aligned cutting: a job joins, 64 x 32, two subflows, no cap on moves: 1,798 moves, 258
 - aligned cutting: published, a spine fails, two subflows, cap of 50: 1.90, 1.14 after the first cycle
 - three tiers, cutting: fat-tree of k = 16, a core failed, three subflows: 1.40 in 2.2 s, 1.016 in 0.03 s
-- three tiers, choice of planes: the same, whole flows in rings over all hosts: 2 in 3 s, 1 in 0.1 s
+- three tiers, choice of planes: the same fabric, whole flows in rings over all hosts: 2 in 3 s, 1 in 0.1 s
 - jumps: published, a spine fails or background begins, caps of 50 and 256: 3 to 12 % higher without, after one cycle
 - relief: 8,000 whole flows, 64 x 32, background begins, cap of 256: 6.49, 6.09 after the first cycle
 - exact optimum: 80 flows of unequal bytes in two subflows, 8 x 16: bound 1.13, 1.45; plan 1.48
@@ -36,7 +36,7 @@ Measured on 2026-11-28 with 2 s per plan:
 Measured on 2026-11-30 with 2 s of processor time per plan, on cases of the benchmark ``mixes``:
 
 - tabu search: 912 whole flows of experts, 16 x 8: 2.86, 2.29
-- fluid optimum by PDLP: the same in eight subflows: 2.12 in 2 s, 2.00 in 0.6 s, which is the bound
+- fluid optimum by PDLP: the same flows in eight subflows: 2.12 in 2 s, 2.00 in 0.6 s, which is the bound
 - shares on few paths, whole flows first: 360 flows, halving and sharded, 5 cables failed, two subflows: 4, 2.67
 """
 
@@ -290,7 +290,7 @@ def _candidates_without_subflows(problem: Problem, limits: PlanLimits, bounds: B
 def _candidate_with_few_paths(
     problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds: Bounds
 ) -> Iterator[Draft]:
-    """Yield the candidate with the fewest paths, searched on towards the slowdowns of the best candidate."""
+    """Yield the result of a search from the candidate with the fewest paths to the best candidate's slowdowns."""
     best, start = best_first(drafts)[0], min(drafts, key=lambda of: (of.paths, of.moves))
     if start.paths == best.paths or start.moves > best.moves or len(problem.flows) > whole_search.MAX_FLOWS:
         return
@@ -300,11 +300,11 @@ def _candidate_with_few_paths(
 
 
 def _over_phases(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
-    """Return candidates of all stages, and for jobs with several phases one with smaller slowdowns.
+    """Return candidates of all stages; for jobs with several phases, also a candidate with smaller slowdowns.
 
     The stages look for small peak slowdowns. A search from the best candidate then looks for smaller slowdowns. Flows
-    that may be split are also planned whole, because peaks do not tell which is better. Nothing runs when all slowdowns
-    of the running routes are known to be the smallest possible: moves would gain nothing."""
+    that may be split are also planned whole, because peaks do not tell which is better. No stage runs when all
+    slowdowns of the running routes are known to be the smallest possible: moves would gain nothing."""
     if problem.phase_share is None:
         return _drafts(problem, limits, bounds)
     least = over_phases(problem, bounds).vector
@@ -372,7 +372,7 @@ def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[D
 
 
 def _whole_first(limits: PlanLimits, whole: Problem, bounds: Bounds, drafts: Sequence[Draft]) -> list[Draft]:
-    """Return candidates in which no flow is split, found in a fixed time. ``bounds``: those of whole flows."""
+    """Return candidates in which no flow is split, found in a fixed time. ``bounds``: bounds of whole flows."""
     known = [of for of in drafts if split_search.is_in_pieces(of.routes, 1)]
     seconds = _WHOLE_S + _WHOLE_FLOW_S * len(whole.flows)
     share = min(_WHOLE_SHARE, seconds / max(seconds, limits.left_s))
@@ -403,7 +403,7 @@ def of_subflows(problem: Problem, routes: Routes) -> Routes:
 
 
 def _merged(subflows: Sequence[Flow]) -> Flow:
-    """Return one flow that replaces equal subflows; all of these must have demands in the same phases."""
+    """Return one flow that replaces equal subflows; all equal subflows must have demands in the same phases."""
     if len(subflows) == 1:
         return subflows[0]
     phases = zip(*(subflow.demand_bps for subflow in subflows), strict=True)

@@ -320,7 +320,7 @@ class PlanLimits:
 _DENSE, _SMALL = 8, 65_536
 """Limit on the size of the table that ``distinct`` uses: ``_DENSE`` entries per key plus ``_SMALL`` entries.
 
-The table has one entry for each number up to the largest key. If this would be more than the limit, ``distinct`` sorts
+The table has one entry for each number up to the largest key. If the table would exceed the limit, ``distinct`` sorts
 the keys instead, which is then cheaper."""
 
 

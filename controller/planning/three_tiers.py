@@ -6,14 +6,14 @@ common links.
 - *Whole flows*. Colour the flows between leaves so that each colour is a common edge link, evenly in every leaf and
   pod. In each plane, then colour the flows between pods so that each colour is a common core link, evenly in every pod.
   The flows of each job are divided evenly too (``edge_coloring``). No link of a leaf has more than ceil(flows / common
-  edge links) flows. When a plane has as many common core links as a pod has leaves, no core link has more either. This
-  is the theorem of Slepian (1952) and Duguid (1959) on Clos networks (Beneš, "Mathematical Theory of Connecting
-  Networks and Telephone Traffic", 1965).
+  edge links) flows. When a plane has as many common core links as a pod has leaves, this limit also holds for core
+  links. This is the theorem of Slepian (1952) and Duguid (1959) on Clos networks (Beneš, "Mathematical Theory of
+  Connecting Networks and Telephone Traffic", 1965).
 
 - *Split flows* of equal demand, when cores have failed. Colour the flows with D colours, the largest degree of a leaf.
   Cut the line [0, D) into segments, one per plane. A flow puts on a plane the share of its colour's interval that lies
   in the plane's segment. In each plane, colour the flows of one colour again for the pods. These colours have intervals
-  on a second line, each as long as the share in the plane, which is cut into segments, one per common core link.
+  on a second line, each as long as the share in the plane. This line is cut into segments, one per common core link.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ In: a problem, the routes to start from, the routes to reach, and a cap on moves
 moves, or the smallest group of moves that must be made at once.
 
 CP-SAT solves a 0-1 programme: flow f takes its new route when x_f = 1, so the load of every link is linear in x. A job
-is above t when the load of a link that it uses is above t; which links it uses depends on x too. For a job with several
-phases (``efficiency``), the slowdown of each phase is a variable, and the job is above t when the sum of share x
-slowdown is.
+is above t when the load of a link that it uses is above t; which links the job uses depends on x too. For a job with
+several phases (``efficiency``), the slowdown of each phase is a variable, and the job is above t when the sum of share
+x slowdown is.
 
 The sorted slowdowns must not become lexicographically greater. For that, one of two conditions must hold:
 
@@ -14,8 +14,8 @@ The sorted slowdowns must not become lexicographically greater. For that, one of
 - The first condition holds for the largest slowdowns, down to some t, and fewer jobs are at or above t than before.
   This t is the *tie-break*.
 
-To keep the model small, only the ``_MOST_TIE_BREAKS`` largest slowdowns can be the tie-break. If none of them is, every
-job with a smaller slowdown must stay at or below it.
+To keep the model small, only the ``_MOST_TIE_BREAKS`` largest slowdowns can be the tie-break. If none of them is the
+tie-break, no job with a smaller slowdown may get slower.
 """
 
 from __future__ import annotations

@@ -166,8 +166,8 @@ def _least_peak(plan: Any) -> int:
 def least_of(plan: Any, cuts: list[Cut] | None = None) -> int:
     """Return the lower bound of the worst slowdown that the proofs show, for any routes.
 
-    When a cut shows that one of its jobs has at least the peak slowdown ``bound``, so has one of this job's phases. A
-    cut also shows a mean over phases (``Cut.mean_over_phases``)."""
+    When a cut shows that a job has at least the peak slowdown ``bound``, one phase of the job has at least this
+    slowdown. A cut also shows a mean over phases (``Cut.mean_over_phases``)."""
     if not _has_shares(plan):
         return _least_peak(plan)
     whole: int = plan["denominator"]
@@ -283,11 +283,12 @@ class Cut:
     def mean_over_phases(self, shares: list[dict[Any, int]]) -> int:
         """Return a lower bound of the worst slowdown over phases. ``shares``: of each job, by phase.
 
-        Every phase has a weight; those of a job add up to at most 1. On each link, a phase with rate x sees at least
-        x plus the mean rate of each other job, weighted over phases. So the sum of weight * need * slowdown over all
-        phases is at least the square of the sum of weight * need, divided by the sum of price * capacity. A job with
-        slowdown S adds at most the sum of weight * need, plus S - 1 times its largest weight * need / share. Several
-        weights are tried: in proportion to share / need, for the phases of each job with the largest needs."""
+        Every phase has a weight; the weights of a job's phases add up to at most 1. On each link, a phase with rate x
+        sees at least x plus the mean rate of each other job, weighted over phases. So the sum of weight * need *
+        slowdown over all phases is at least the square of the sum of weight * need, divided by the sum of price *
+        capacity. A job with slowdown S adds at most the sum of weight * need, plus S - 1 times its largest weight *
+        need / share. Several weights are tried: in proportion to share / need, for the phases of each job with the
+        largest needs."""
         best, whole = self._whole, self._whole
         room = sum(price * capacity for capacity, price in self._rooms.items())
         for tenths in (0, 2, 4, 6, 8, 10) if self._adds_up and room else ():

@@ -318,7 +318,7 @@ def coarse(rate: float) -> float:
 
 
 def _phases_that_count(demands: set[tuple[tuple[int, float], ...]]) -> Sequence[int]:
-    """Return the phases that can be the job's largest on some link; of phases alike, only the first."""
+    """Return the phases that can be the job's largest on some link; of phases with equal demands, only the first."""
     vectors: list[Mapping[int, float]] = [dict(vector) for vector in demands]
     phases = sorted({phase for vector in vectors for phase in vector})
 

@@ -8,8 +8,8 @@ restricted to fewer paths, and the fluid optimum of all other classes is found a
 
 The flows of a class are bins of size 1. The amounts of its paths fill one bin after the other, and are cut where a bin
 is full: McNaughton's wrap-around rule ("Scheduling with deadlines and loss functions", 1959). In any order, n flows on
-m paths need at most n + m - 1 subflows; the order decides how many a single flow gets. Here each bin first takes a few
-of the smallest amounts, so that these are shared out evenly, and the largest amount fills the rest.
+m paths need at most n + m - 1 subflows; the order decides how many subflows a single flow gets. Here each bin first
+takes a few of the smallest amounts, so that these are shared out evenly, and the largest amount fills the rest.
 """
 
 from __future__ import annotations

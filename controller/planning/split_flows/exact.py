@@ -32,7 +32,7 @@ _GAIN = SLOWDOWN_TOLERANCE / 10
 _ROUNDING = 1e-5
 """Relative amount by which a bound is reduced, and share below which a subflow is left out.
 
-SCIP's own tolerance is a tenth of it."""
+SCIP's own tolerance is a tenth of this value."""
 
 
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft) -> Drafts | None:

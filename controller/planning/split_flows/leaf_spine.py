@@ -3,29 +3,30 @@
 docs/explanation/planning.md defines parts, common links and residual links.
 
 **Aligned cutting** makes few moves, on a leaf-spine whose leaves are all alike. The *home* of a flow is the common link
-that carries more than half of it. At most one flow out of a leaf has a given home, and at most one flow into it. So the
-flows of one home are a matching, like the flows of one colour of an edge colouring. Flows without a home get colours
-too.
+that carries more than half of it. At most one flow out of a leaf has a given home, and at most one flow into a leaf. So
+the flows of one home are a matching, like the flows of one colour of an edge colouring. Flows without a home get
+colours too.
 
 There are D colours, where D is the largest number of flows out of or into one leaf, and S common links. So D - S
-*further* colours have no common link of their own. Each is spread over a group of n common links, which then carry 1 +
-1/n flows each. A flow of the further colour is cut into subflows for the first links of the group. The flows whose home
-is one of these links pass the excess on to other links of the group, and so on. In this tree of links, a flow of k
-subflows connects k links. So about n / (k - 1) of the n + 1 colours are cut, and the flows of all other colours stay.
+*further* colours have no common link of their own. Each further colour is spread over a group of n common links, which
+then carry 1 + 1/n flows each. A flow of the further colour is cut into subflows for the first links of the group. The
+flows whose home is one of these links pass the excess on to other links of the group, and so on. In this tree of links,
+a flow of k subflows connects k links. So about n / (k - 1) of the n + 1 colours are cut, and the flows of all other
+colours stay.
 
 **Peeling** routes the flows of one part over common links and residual links, for any number of pairs of leaves.
 
 1. Whole flows are *peeled* off onto one residual cable after the other. Flows of leaves that must lose flows come
    first.
-2. The other flows get N colours, the largest number of them out of or into one leaf. The colours are laid on the line
-   of the common links, as in ``closed_forms``.
+2. The other flows get N colours, where N is the largest number of these flows out of or into one leaf. The colours are
+   laid on the line of the common links, as in ``closed_forms``.
 3. If the colours are longer than the line, some are *shortened*. Each flow of such a colour puts a share on a residual
    cable that still has room. With p shortened colours, all colours together have the length N - p * share.
 
 The line grows with the slowdown; the result has the slowdown at which the line has this length. When flows may have
 only two subflows, each shortened colour must lie on a single common link. The result is the fluid optimum when as many
-colours can be shortened as a leaf has residual cables. Each colour too few costs about the unused room of a cable,
-divided by the number of common links.
+colours can be shortened as a leaf has residual cables. Each colour that cannot be shortened costs about the unused room
+of a cable, divided by the number of common links.
 """
 
 from __future__ import annotations
@@ -210,7 +211,8 @@ def _homes(problem: Problem, common: CommonLinks, flows: Sequence[Flow]) -> dict
 def _matching(flows: Iterable[Flow], evicted: Counter[Side]) -> list[Flow]:
     """Return the flows that stay when conflicting flows are removed, until no two share an end.
 
-    Flows that share ends with the most flows go first, then those at the ends that have lost the fewest (``evicted``).
+    Flows that share ends with the most flows are removed first; in ties, flows whose ends have lost the fewest
+    (``evicted``).
     """
     at: defaultdict[Side, int] = defaultdict(int)
     stay = list(flows)
@@ -396,7 +398,7 @@ class _Residual:
         return found
 
     def _place(self, color: Sequence[Flow], share: float, slowdown: float, first: int) -> list[tuple[Flow, Cable]]:
-        """Choose a cable with room for each flow, from cable ``first`` on, until none has room for a flow."""
+        """Choose a cable with room for each flow, from cable ``first`` on; stop at a flow that fits nowhere."""
         cables = [*self._sides][first:] + [*self._sides][:first]
         chosen: list[tuple[Flow, Cable]] = []
         for flow in color:

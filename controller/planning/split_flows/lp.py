@@ -16,8 +16,8 @@ Proof (Lagrange duality): take link prices y >= 0, each divided over a job's pha
 load is at least (sum over classes of flows * cheapest path) / (sum of y * capacity).
 
 OR-Tools' MathOpt (``Programme``) solves with GLOP, programmes with every column with PDLP, and those with integers with
-SCIP. With thousands of columns PDLP is ten times as fast as GLOP. But its result has an error, and spreads most flows
-over all of their paths.
+SCIP. With thousands of columns PDLP is ten times as fast as GLOP. But the result of PDLP has an error, and spreads most
+flows over all of their paths.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ k = 16."""
 _ERROR = 1e-6
 """Relative error of the objective, and of the constraints, with which a programme is nearly solved."""
 _COARSE_ERROR, _CONCENTRATIONS = 1e-3, 3
-"""Error, as ``_ERROR``, and number of programmes where few columns are wanted; another programme removes the error."""
+"""Relative error of each programme of ``concentrated``, and number of these programmes."""
 _CONCENTRATED, _LARGEST_COST, _RANDOM_COST = 100.0, 2.0, 0.02
-"""Cost of an excess of 1, largest cost of an amount of 1, and largest random cost of it, in these programmes."""
+"""Costs in ``concentrated``: of an excess of 1; largest cost of an amount of 1; largest random part of the latter."""
 _MOST_COLUMNS = 100_000
 """Largest number of columns with which PDLP is fast."""
 _ITERATIONS = 20_000
@@ -158,7 +158,7 @@ class FluidModel:
         """Return the best spread over all columns; None when time runs out.
 
         If there are very many columns, or paths that are no candidates, the search starts from the routes ``before``.
-        ``nearly``: whether the optimum may have a relative error of ``_ERROR``. Otherwise the spread is a vertex, which
+        ``nearly``: whether the optimum may have a relative error of ``_ERROR``. If False, the spread is a vertex, which
         uses few columns."""
         of = self.of
         if of.size() > _MOST_COLUMNS:
@@ -177,8 +177,9 @@ class FluidModel:
         """Return the amounts of columns that nearly keep to the goal, with few columns per class.
 
         Several programmes are solved. In each, the columns with small amounts in the previous one cost most (Candès,
-        Wakin and Boyd, "Enhancing sparsity by reweighted l1 minimization", 2008). No cost have the largest columns of a
-        class, as many as its flows can use. Return None when time runs out, or where ``optimum`` starts from routes."""
+        Wakin and Boyd, "Enhancing sparsity by reweighted l1 minimization", 2008). The largest columns of a class, as
+        many as its flows can use, cost nothing. Return None when time runs out, or where ``optimum`` starts from
+        routes."""
         of, random = self.of, np.random.default_rng(limits.seed)
         if of.size() > _MOST_COLUMNS:
             return None
@@ -255,8 +256,8 @@ class FluidModel:
     def _first_columns(self, start: Floats, goal: Goal) -> tuple[Ints, Ints]:
         """Return the columns that may get a larger amount, and the columns that may get a smaller amount.
 
-        They belong to classes that are not fully placed or use links without room. When their paths do not have enough
-        room either, the other classes on these paths are added. With few columns, all columns are returned."""
+        The columns belong to classes that are not fully placed or use links without room. When their paths do not have
+        enough room either, the other classes on these paths are added. With few columns, all columns are returned."""
         of = self.of
         spare = goal.room - of.link_loads(of.loads(start))
         over = spare < -_ROUNDING
@@ -455,7 +456,7 @@ def fits(problem: Problem, limits: PlanLimits, stage: str, optima: int = 1) -> b
     """Return whether there is time to compute the candidate paths and then to find ``optima`` fluid optima.
 
     The call also computes candidate paths of distant leaves, sometimes of thousands of pairs, as far as time allows.
-    They are kept, so the next call continues where this one ended."""
+    The paths are kept, so the next call continues where this call ended."""
     paths = problem.paths
     pairs = dict.fromkeys((flow.src_leaf, flow.dst_leaf) for flow in problem.flows)
     far = [pair for pair in pairs if (paths.distance(*pair) or 0) > 2]

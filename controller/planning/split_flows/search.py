@@ -148,14 +148,14 @@ class _Stages:
     def closed(self) -> None:
         """Plan all parts in closed form; add nothing when a part needs a search.
 
-        A part keeps the routes of a candidate that is good enough, and is peeled otherwise."""
+        A part keeps the routes of a candidate that is good enough; a part without such a candidate is peeled."""
         if self._limits.allows("split flows", _BEGIN_S * len(self._problem.flows)):
             solution = solve_by_part(self._problem, self._limits, self._bounds, self._drafts, searching=False)
             self._add(solution)
             self._closed = solution is not None
 
     def spread(self) -> None:
-        """Find the fluid optimum, for its bound; it is a candidate where flows may have as many subflows as paths."""
+        """Find the fluid optimum, for its bound; add it as a candidate if flows may have as many subflows as paths."""
         if self._reached or not fits(self._problem, self._limits, "fluid optimum"):
             return
         of = Commodities(self._problem)
@@ -393,9 +393,9 @@ def _draft(part: Problem, routes: Routes) -> Draft:
 def _of_all(bounds: Bounds, proven: Sequence[float]) -> tuple[float, ...]:
     """Return lower bounds of all jobs' sorted slowdowns, derived from the bounds ``proven`` of one part.
 
-    If k entries of ``proven`` equal its worst entry, at least k jobs have this slowdown. When it is above the first
-    entry of ``bounds.vector``, the other entries of ``bounds.vector`` cannot be used, because they assume that no job
-    exceeds the first entry. Then each of the other jobs has only its own bound."""
+    If k entries of ``proven`` equal its worst entry, at least k jobs have this slowdown. When this slowdown is above
+    the first entry of ``bounds.vector``, the other entries of ``bounds.vector`` cannot be used, because they assume
+    that no job exceeds the first entry. Then each of the other jobs has only its own bound."""
     worst = proven[0] if proven else 1.0
     if not bounds.vector or worst <= bounds.vector[0]:
         return bounds.vector

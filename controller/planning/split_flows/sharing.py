@@ -8,8 +8,9 @@ dropped, which makes room for other paths. No round makes the worst slowdown lar
 a solution of the next programme too.
 
 This search ends near its start. So every third attempt begins with a fluid optimum on few paths per flow
-(``FluidModel.concentrated``), in which only some flows have *surplus* paths: more paths than subflows. Programme by
-programme, more of these flows are closed, and the other flows make up for it: surplus paths cost, so few flows use any.
+(``FluidModel.concentrated``), in which only some flows have *surplus* paths: more paths than subflows. With each
+programme, more of these flows are *closed*: they keep only their largest shares. The shares of other flows adapt.
+Surplus paths have a cost, so few flows use them.
 
 Prices are the duals of the previous programme. Before the first programme, links with larger loads cost more. Links
 that cannot reach the lower bound of the worst slowdown, whatever the shares are, have no constraint.
@@ -118,7 +119,7 @@ class _Sharing:
         """Replace the columns by those of a fluid optimum; return False when there is none.
 
         The module describes the closing of flows. A closed flow keeps the paths with its largest shares, and is offered
-        no others."""
+        no further paths."""
         self._fluid = self._fluid or FluidModel(Commodities(self._problem))
         of = self._fluid.of
         amounts = self._fluid.concentrated(Goal(least * of.capacity, of.capacity), limits)

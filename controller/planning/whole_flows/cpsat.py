@@ -221,7 +221,7 @@ class _RoutingModel:
     # ---- the stages
 
     def optimise(self, search: StagedSearch, known: Sequence[float]) -> tuple[Routes, tuple[float, ...]] | None:
-        """Return routes, and lower bounds of sorted slowdowns that hold if earlier ones have optimal values."""
+        """Return routes and lower bounds of the sorted slowdowns; each holds if the slowdowns before it are optimal."""
         proven = self._minimise_slowdowns(search, known)
         self._minimise_moves(search)
         if search.values:
@@ -352,7 +352,7 @@ class _RoutingModel:
             search.minimise(sum(costs))
 
     def _total_load(self) -> list[Any]:
-        """Return the terms of the total load (demand / link capacity); none when all routings have the same."""
+        """Return the terms of the total load (demand / link capacity); none when all routings have the same load."""
         terms = []
         for c, counts in zip(self._classes, self._count, strict=True):
             peak = max((bps for _, bps in c.demand_bps), default=0.0)

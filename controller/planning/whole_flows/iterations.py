@@ -1,10 +1,9 @@
 """Local search for smaller slowdowns of jobs with several phases (``efficiency``).
 
-The search lowers the slowdown of one job after the other, the largest first. To lower it, one phase of the job must
-become faster, and the job's other phases may become slower by up to half of the gain. Jobs whose slowdown is at least
-as large keep the slowdowns of all their phases. Jobs with a smaller one may become as slow as the job is afterwards. So
-the sorted slowdowns only get smaller. It is the local search of ``search`` with limits
-for phases instead of jobs.
+The search lowers the slowdown of one job after the other, the largest first. For this, one phase of the job must become
+faster, and the job's other phases may become slower by up to half of the gain. Jobs that are at least as slow keep the
+slowdowns of all their phases. Faster jobs may become as slow as the job is afterwards. So the sorted slowdowns only get
+smaller. The method is the local search of ``search``, with limits for phases instead of jobs.
 
 Flows that are split take part as *pieces*: each subflow is a whole flow of the search, with its share of the demand. A
 whole flow that may be split has two equal pieces, unless it has a route already.
@@ -106,7 +105,7 @@ class _IterationSearch(LocalSearch):
         super().__init__(problem, start, limits, self._of_phases)
 
     def lower(self, steps: int) -> bool:
-        """Lower the slowdowns in at most ``steps`` steps; return whether one was lowered."""
+        """Lower the slowdowns in at most ``steps`` steps; return whether any slowdown was lowered."""
         end, found, round_number = self._step + steps, False, 0
         while round_number < _ROUNDS:
             slower = self._which_get_slower(round_number)
@@ -117,7 +116,7 @@ class _IterationSearch(LocalSearch):
         return found
 
     def _which_get_slower(self, round_number: int) -> Floats:
-        """Return the part of its job's time that each cell may take: all for the shortest phase, later at random."""
+        """Return weights of cells that divide a job's delay: first all to its shortest phase, later at random."""
         if round_number == 0:
             shortest = np.full(len(self._problem.numbers.job_ids), np.inf)
             np.minimum.at(shortest, self._job_of_cell, self._share)
@@ -125,7 +124,7 @@ class _IterationSearch(LocalSearch):
         return self._share if round_number == 1 else self._noise.random(len(self._share)) ** _PEAKED
 
     def _now(self) -> tuple[Floats, Floats]:
-        """Return the slowdown of each cell, and that of each job."""
+        """Return the slowdown of each cell, and the slowdown of each job."""
         of_cells: Floats = np.maximum(self._least, self._of_phases.slowdowns_of_cells())
         return of_cells, of_iterations(self._problem, of_cells, self._share)
 

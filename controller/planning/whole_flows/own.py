@@ -4,8 +4,8 @@ In: a problem of whole flows, and a candidate. Out: its routes with smaller own 
 leaves are alike need no search (``edge_coloring``).
 
 A job's own slowdown is its slowdown while no other job sends. The search keeps every job within its slowdown, and
-lowers the own slowdowns one after the other, the largest first. It is the local search of ``search`` with one more
-limit: on each link the load of a job alone is at most the job's *own limit*.
+lowers the own slowdowns one after the other, the largest first. The method is the local search of ``search`` with one
+more limit: on each link the load of a job alone is at most the job's *own limit*.
 """
 
 from __future__ import annotations

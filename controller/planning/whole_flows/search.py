@@ -8,12 +8,12 @@ Local search aims at the slowdowns that the cuts allow all jobs together (``slow
 they are proven. CP-SAT (``cpsat``) handles the rest: slowdowns that are not proven, and fewer moves.
 
 In local search every job has a *ceiling* for the loads of the links that it uses. The ceiling of a link is the smallest
-ceiling of the jobs on it. A flow without a path takes the path with the least load above ceilings. It ejects flows in
-its way, which look for paths themselves, until all flows have a path. Such a chain avoids links on which a flow was
+ceiling of the jobs on it. A flow without a path takes the path with the least load above ceilings. This flow ejects
+flows in its way, which then look for paths, until all flows have a path. Such a chain avoids links on which a flow was
 just placed. When all leaves and flows are alike, chains become the alternating paths in two colours of König's theorem
-(Kempe chains). They also work with missing cables, unequal links and three tiers.
+(Kempe chains). Chains also work with missing cables, unequal links and three tiers.
 
-Steps are limited, so that the same input gives the same routes, unless the time ends before.
+Steps are limited, so that the same input gives the same routes, unless time runs out before the last step.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _TRIES = 3
 _TRY_STEPS = 15_000
 """Largest number of steps in all tries for the target together.
 
-There are ``_TRIES`` tries, or fewer if these would need more steps; the first try may always use all of its steps. The
-next try often reaches a target that the previous try missed."""
+There are ``_TRIES`` tries, or fewer if ``_TRIES`` tries would need more steps; the first try may always use all of its
+steps. The next try often reaches a target that the previous try missed."""
 _ATTEMPTS = 4
 """Number of bisections between a slowdown that was reached and a slowdown that was not reached."""
 _ATTEMPT_PATIENCE = 1_000
@@ -120,7 +120,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
 def _stronger_bound(
     problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...], best: Draft
 ) -> tuple[float, ...]:
-    """Return ``known``, or the bounds of the fluid optimum if those are stronger, needed, and there is time."""
+    """Return ``known``, or the stronger bounds of the fluid optimum, if they are needed and there is time."""
     if slowdowns_proven(best.vector[:1], known[:1]):
         return known
     part = replace(limits.sooner((1 - _FLUID_SHARE) * min(limits.left_s, limits.time_limit_s)), left_out=[])
@@ -130,7 +130,7 @@ def _stronger_bound(
 
 
 def _by_tabu(problem: Problem, limits: PlanLimits, bounds: Bounds, least: Sequence[float], best: Draft) -> list[Draft]:
-    """Return the candidate that tabu search finds from ``best``, and a candidate as good with fewer moves."""
+    """Return the candidate that tabu search finds from ``best``, and an equally good candidate with fewer moves."""
     if not limits.allows("tabu search", _LOCAL_S * len(problem.flows)):
         return []
     try:
@@ -148,7 +148,7 @@ def _by_tabu(problem: Problem, limits: PlanLimits, bounds: Bounds, least: Sequen
 
 
 def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: SlowdownVector, kept: Draft) -> list[Draft]:
-    """Return the candidate that local search finds from ``kept``; none without a change, time, or with detours."""
+    """Return the candidate of local search from ``kept``; none without a change, without time, or with detours."""
     if problem.paths.stretch or not limits.allows("local search", _LOCAL_S * len(problem.flows)):
         return []
     try:
@@ -218,7 +218,7 @@ def local_search(
     """Return routes with the slowdowns of ``target``, or with slowdowns near them, the worst slowdowns first.
 
     If the slowdowns of ``target`` are not reached, and no flow runs, the routes are those of the start: tabu search and
-    CP-SAT then find better ones. Where flows run, few moves count, too, and routes near ``target`` are a good start.
+    CP-SAT then find better routes. Where flows run, few moves count, too, and routes near ``target`` are a good start.
     The routes have at most ``limits.max_moves`` moves, unless ``start`` has more. ``start``: a route for every flow
     that has a candidate."""
     state = LocalSearch(problem, start, limits)
@@ -459,9 +459,9 @@ class LocalSearch:
     def _ejection_order(self, link: int) -> Callable[[int], tuple[object, ...]]:
         """Return the sort key of flows on a link: the flow with the smallest key is ejected first.
 
-        The criteria, the most important first: the flow may move; its removal relieves the link; it was not just
-        placed; it is not on its pinned path. Among flows that relieve the link the smallest flow is ejected first,
-        among other flows the largest."""
+        The criteria, the most important first: the flow may move; without the flow, the link is within its ceiling; the
+        flow was not just placed; the flow is not on its pinned path. Among flows that relieve the link the smallest
+        flow is ejected first, among other flows the largest."""
         loads = self._loads
         all_moved = self._all_moved()
 

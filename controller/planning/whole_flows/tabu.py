@@ -4,12 +4,13 @@ In: a problem, routes to start from, lower bounds of the slowdowns. Out: routes 
 
 The search lowers one slowdown after the other, the worst first. For each attempt every job has a *limit* for the loads
 of the links that it uses. The limit of a link is the smallest limit of the jobs on it, and the *excess* is the load
-beyond it. In each step, one flow leaves an overloaded link. Chosen are the flow and the path that leave the smallest
-total excess, even if the excess grows. For some steps the flow may not move back (Glover, "Tabu search, part I", 1989).
-An attempt ends when no link has an excess, or after some steps without progress.
+beyond the limit of the link. In each step, one flow leaves an overloaded link. The search chooses the flow and path
+that leave the smallest total excess, even if the excess grows. For some steps the flow may not move back (Glover, "Tabu
+search, part I", 1989). An attempt ends when no link has an excess, or after some steps without progress.
 
-A round makes attempts for the worst slowdown and then for the others. The first attempts aim far, the next ones nearer.
-Later rounds are more patient. Rounds do not depend on the time limit, so a longer limit continues the same search.
+A round makes attempts for the worst slowdown and then for the other slowdowns. The first attempts aim at small
+slowdowns, the next attempts at larger ones. Attempts of later rounds have more steps. Rounds do not depend on the time
+limit, so a longer limit continues the same search.
 
 All moves of a step are evaluated at once as arrays. Jobs with several phases load a link with their largest phase, so
 the sums per phase are kept.
@@ -39,19 +40,19 @@ _STEPS_PER_S = 4_000
 _PATIENCE, _PATIENCE_PART = 500, 1 / 8
 """Number of steps without a smaller excess after which an attempt of the first round ends.
 
-In a small problem it is this part of the largest number of steps."""
+In a small problem, the number is ``_PATIENCE_PART`` of the largest number of steps."""
 _MOST_PATIENCE = 8_000
 _OTHERS = 1 / 3
-"""Number of steps for the other slowdowns of a round, as a part of the steps for the worst one."""
+"""Number of steps for the other slowdowns of a round, as a part of the steps for the worst slowdown."""
 _LEAST_GAIN = 1e-3
 """Smallest relative decrease of a slowdown at which an attempt aims."""
 _NEAREST = 0.2
-"""Fraction of the distance to the bound. If an attempt fails that aims at a smaller part, no nearer aim is tried."""
+"""Part of the distance to the bound. When an attempt that aims at a smaller part fails, no smaller part is tried."""
 _MOST_MOVED = 48
 """Largest number of flows for which the moves off a link are evaluated in one step; more flows are sampled at
 random."""
 _TENURE = 10
-"""Smallest number of steps for which a flow may not return to a path; at random up to twice as many."""
+"""Smallest number of steps for which a flow may not return to a path; the largest number is twice as large."""
 _MOST_SUMS = 20_000_000
 """Largest number of sums (job, link, phase); a larger problem is not searched."""
 _CHECKED = 16
@@ -161,7 +162,7 @@ class TabuSearch:
     # ---- one slowdown after the other
 
     def descend(self, least: Sequence[float], steps: float = math.inf) -> bool:
-        """Lower the slowdowns until they reach their bounds or the time is over; return whether one got smaller."""
+        """Lower the slowdowns until they reach their bounds or the time is over; return whether any got smaller."""
         begin, patience = self.slowdowns(), self._patience
         worst = max(least[0], float(self._floor.max()))
         self._last_step = min(self._last_step, steps)
