@@ -1,15 +1,17 @@
 """Simulated annealing of routes, an independent judge of the planner's search that imports nothing of the controller.
 
-It routes whole flows, or flows that are split into several equal pieces, and finds a small worst slowdown.
+It routes whole flows, or flows that are split into several equal pieces, so that the largest load is small. This is
+the worst slowdown by the slowest phase. Over iterations, the slowdown of the same routes is smaller or equal.
 """
 
 import math
 import random
 from collections import defaultdict
+from fractions import Fraction
 from itertools import count
 from time import process_time
 
-from benchmarks.judge.exact import Exact, Path
+from benchmarks.judge.exact import Exact, Path, Routing
 
 _COOLING = 60
 """Number of proposed moves per piece in one cycle, in which the temperature falls from highest to lowest."""
@@ -24,12 +26,15 @@ _HOT = 0.7
 
 
 def annealed(exact: Exact, pieces: int, seconds: float, seed: int = 1) -> float:
-    """Return the smallest worst slowdown that ``seconds`` of CPU time find, with ``pieces`` equal pieces per flow."""
-    return _Annealer(exact, pieces, seed).run(seconds)
+    """Return the worst slowdown of the routes with the smallest load that ``seconds`` of CPU time find.
+
+    Each flow has ``pieces`` equal pieces. ``exact`` says whether the slowdown is that over iterations."""
+    return float(exact.vector(_Annealer(exact, pieces, seed).run(seconds))[0])
 
 
 class _Annealer:
     def __init__(self, exact: Exact, pieces: int, seed: int) -> None:
+        self._exact, self._count = exact, pieces
         self._random = random.Random(seed)
         self._least = float(max(exact.nic_slowdowns.values()))
         self._capacity = [float(capacity) for capacity in exact.capacity]
@@ -52,24 +57,33 @@ class _Annealer:
                     self._sums.setdefault((flow.job, link), [0.0] * len(phases[flow.job]))
         self._at = [self._random.choice(paths) for _, _, paths in self._pieces]
 
-    def run(self, seconds: float) -> float:
+    def run(self, seconds: float) -> Routing:
         end = process_time() + seconds
         for number, path in enumerate(self._at):
             self._put(number, path, 1)
-        best = max(self._load, default=1.0)
+        best, best_at = max(self._load, default=1.0), list(self._at)
         mean = sum(self._load) / max(1, sum(map(len, self._at)))
         steps = max(2_000, _COOLING * len(self._pieces))
         for step in count(0, _CHECKED):
             goal = max(self._least, best * (1 - _LESS[step // steps % len(_LESS)]))
             temperature = mean * _HOTTEST * (_COLDEST / _HOTTEST) ** (step % steps / steps)
             hot = [n for n, path in enumerate(self._at) if any(self._load[link] > goal for link in path)]
-            best = min(best, max(self._load, default=1.0))
+            if (now := max(self._load, default=1.0)) < best:
+                best, best_at = now, list(self._at)
             if best <= self._least or not self._pieces or process_time() > end:
-                return max(best, self._least)
+                return self._routing(best_at)
             for _ in range(_CHECKED):
                 among = hot if hot and self._random.random() < _HOT else range(len(self._at))
                 self._propose(self._random.choice(among), goal, temperature)
         raise AssertionError("unreachable")
+
+    def _routing(self, at: list[Path]) -> Routing:
+        moved, share = iter(at), Fraction(1, self._count)
+        among = [self._exact.paths(*flow.ends) for flow in self._exact.flows]
+        return [
+            [(next(moved), share) for _ in range(self._count)] if len(paths) > 1 or paths[0] else [((), Fraction(1))]
+            for paths in among
+        ]
 
     def _propose(self, number: int, goal: float, temperature: float) -> None:
         old, new = self._at[number], self._random.choice(self._pieces[number][2])

@@ -213,19 +213,24 @@ class Exact:
         """Lower bound of the worst slowdown under any routing of whole flows, from the first phase of each job.
 
         For each cut around a switch and each size s, it counts the flows of at least s that cross the cut, and takes
-        them as flows of size s. The bound is the largest ``_fullest`` of these."""
+        them as flows of size s. The bound is the largest ``_fullest`` of these. Over iterations, the first phase of
+        some job that crosses the cut has this slowdown."""
         first = {
             job: min(phase for flow in self.flows if flow.job == job for phase in flow.demand) for job in self.jobs
         }
         rates: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        shares: defaultdict[tuple[str, int], list[Fraction | int]] = defaultdict(lambda: [1])
         for flow, cut in self._crossings():
             if first[flow.job] in flow.demand:
                 rates[cut].append(flow.demand[first[flow.job]])
+                if self.over_iterations:
+                    shares[cut].append(self.share[flow.job, first[flow.job]])
         found = self.cut_slowdown
         for cut, of_cut in rates.items():
             capacities = tuple(sorted(self.capacity[link] for link in self._around(*cut)))
             for size in set(of_cut):
-                found = max(found, _fullest(sum(rate >= size for rate in of_cut), size, capacities))
+                load = _fullest(sum(rate >= size for rate in of_cut), size, capacities)
+                found = max(found, 1 + min(shares[cut]) * (load - 1))
         return found
 
     def _crossings(self) -> Iterator[tuple[Flow, tuple[str, int]]]:

@@ -6,30 +6,35 @@ The methods depend on the number of subflows, and share no code with the control
 - two: an annealer of flows in two equal pieces;
 - more: the fluid optimum, for flows that may be split at will.
 
+The methods minimise the worst slowdown by the slowest phase. With the objective "iteration", the slowdown of their
+routes over iterations is compared, which may not be the smallest one.
+
 Every case (``mixes.CASES``) is also planned in a tenth of the time, which must not give a better plan. Every verdict is
 saved in a file, and a run continues where the previous one ended. The results of the other methods are saved in a
 second file, so that a run of a changed planner takes only the planner's time.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
 
 import typer
 
-from benchmarks.judge import adapter
+from benchmarks.judge import adapter, programme
 from benchmarks.judge.annealer import annealed
 from benchmarks.judge.command import Line, Record, Records, Within, show_verdicts
 from benchmarks.judge.exact import Exact
+from benchmarks.judge.instances import Instance
 from benchmarks.judge.mixes import CASES, instance_for
 from benchmarks.judge.processor_time import processor_time
 from benchmarks.judge.verdicts import SOLVE_S, Judge
 from controller.planning.problem import PlanLimits
+from signalbox.words import Objective
 
 _ANNEALED = (1, 2)
 """Numbers of subflows for which the annealer is the other method."""
@@ -37,9 +42,11 @@ _LONGER = 10
 """Time that the annealer gets, relative to the planner's time limit."""
 _SHORT = 0.1
 """Time limit of the short plan, relative to the planner's time limit."""
+_FLUID_S = 10 * SOLVE_S
+"""Time limit of the fluid optimum."""
 _SAME, _NEAR = 1e-4, 0.01
 _ROUNDING = 1e-7
-"""Relative rounding error of the annealer's sums."""
+"""Relative error of the other methods' slowdowns."""
 
 
 def main(
@@ -52,8 +59,14 @@ def main(
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
     anneal: Annotated[
         float | None,
-        typer.Option(min=0, metavar="S", help="Seconds that the annealer takes; 0 for none.", show_default="10 limits"),
+        typer.Option(
+            min=0,
+            metavar="S",
+            help="Seconds that the annealer takes; 0 for no other methods.",
+            show_default="10 limits",
+        ),
     ] = None,
+    objective: Annotated[Objective, typer.Option(help="Slowdown that is planned and judged.")] = Objective.ITERATION,
     busy: Annotated[
         bool, typer.Option("--busy", help="Count processor time, because other programs use the machine.")
     ] = False,
@@ -65,10 +78,16 @@ def main(
     limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0)
     counts = [int(text) for text in subflows.split(",")]
     anneal_s = _LONGER * time_limit if anneal is None else anneal
-    names = [name for name in CASES if only in name and (most_flows is None or flows_of(name) <= most_flows)]
+    names = {
+        f"by {objective}, {name}": name
+        for name in CASES
+        if only in name and (most_flows is None or flows_of(name) <= most_flows)
+    }
     records, judges = Records(out), Records(out.with_suffix(".judges.jsonl"))
     with processor_time() if busy else nullcontext():
-        left = records.fill(names, lambda name: judged(name, counts, limits, anneal_s, judges), seconds)
+        left = records.fill(
+            names, lambda name: judged(name, names[name], objective, counts, limits, anneal_s, judges), seconds
+        )
     data = summary([records.known[name] for name in names if name in records.known], left)
     show_verdicts(data, out.with_suffix(".summary.json"), "mixes by number of subflows", ("wrong", "worse", "not_near"))
 
@@ -77,34 +96,53 @@ def flows_of(name: str) -> int:
     return len({send[:3] for send in instance_for(CASES[name]).sends})
 
 
-def judged(name: str, counts: Sequence[int], limits: PlanLimits, anneal_s: float, judges: Records) -> Record:
-    """Return the record of a case. ``judges``: results of the other methods, by case and method."""
-    instance = instance_for(CASES[name])
-    exact = Exact(instance)
+def judged(
+    name: str,
+    case: str,
+    objective: Objective,
+    counts: Sequence[int],
+    limits: PlanLimits,
+    anneal_s: float,
+    judges: Records,
+) -> Record:
+    """Return the record of a case. ``judges``: results of the other methods, by record and method."""
+    instance = instance_for(CASES[case])
+    exact = Exact(instance, objective is Objective.ITERATION)
     judge = Judge(exact, SOLVE_S)
-    fluid = f"{name}, fluid"
-    if fluid in judges.known:
-        judge.fluid = Fraction(judges.known[fluid]["slowdown"])
     short = replace(limits, time_limit_s=_SHORT * limits.time_limit_s)
+
+    def other(method: str, slowdown: Callable[[], float]) -> float:
+        if method not in judges.known:
+            judges.add({"name": method, "slowdown": slowdown()})
+        return float(judges.known[method]["slowdown"])
+
     plans = []
     for count in counts:
-        soon = adapter.answer(instance, count, short)
-        verdict = judge.quick(adapter.answer(instance, count, limits))
+        soon = adapter.answer(instance, count, short, objective)
+        answer = adapter.answer(instance, count, limits, objective)
+        verdict = judge.quick(answer)
         slowdown = max(soon.job_slowdown.values(), default=1.0)
         if verdict.slowdown > slowdown * (1 + _SAME):
             verdict.worse.append(f"{verdict.slowdown:.6g} instead of {slowdown:.6g} in a shorter time")
         known = verdict.optimum
-        if count in _ANNEALED and verdict.gap > _SAME and anneal_s:
-            method = f"{name}, annealed {count}, {anneal_s:g} s"
-            if method not in judges.known:
-                judges.add({"name": method, "slowdown": annealed(exact, count, anneal_s)})
-            known = judges.known[method]["slowdown"]
+        if anneal_s and verdict.gap > _SAME and count > 1:
+            fluid = other(f"{name}, fluid", partial(_fluid, exact, instance))
+            if fluid < answer.fluid_bound * (1 - _ROUNDING):
+                verdict.refuted.append(f"the fluid bound is {answer.fluid_bound:.9g}, but routes reach {fluid:.9g}")
+            if math.isfinite(fluid) and (count not in _ANNEALED or objective is Objective.PHASE):
+                known = fluid
+        if anneal_s and count in _ANNEALED and verdict.slowdown > known * (1 + _SAME):
+            known = other(f"{name}, annealed {count}, {anneal_s:g} s", partial(annealed, exact, count, anneal_s))
             if known < verdict.bound * (1 - _ROUNDING):
                 verdict.refuted.append(f"the bound is {verdict.bound:.9g}, but the annealer reaches {known:.9g}")
         plans.append(verdict.as_json() | {"judged": known, "soon": slowdown})
-    if judge.fluid is not None and fluid not in judges.known:
-        judges.add({"name": fluid, "slowdown": float(judge.fluid)})
     return {"name": name, "flows": len(exact.flows), "plans": plans}
+
+
+def _fluid(exact: Exact, instance: Instance) -> float:
+    """Return the worst slowdown of the routes with the smallest load; infinite if none were found in time."""
+    found = programme.fluid(Exact(instance), _FLUID_S)
+    return float(exact.vector(found.routing)[0]) if found.routing and found.decided else math.inf
 
 
 def summary(found: Sequence[Record], left: int) -> dict[str, Any]:

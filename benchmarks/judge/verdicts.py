@@ -101,8 +101,7 @@ class Judge:
     def __init__(self, exact: Exact, solve_s: float = SOLVE_S) -> None:
         self._exact = exact
         self._solve_s = solve_s
-        self.fluid: Fraction | None = None
-        """Fluid optimum; None until it was computed."""
+        self._fluid: Fraction | None = None
         self._whole: Fraction | None = None
         self._best: Routing | None = None
         self._before: tuple[Fraction, ...] = ()
@@ -125,7 +124,7 @@ class Judge:
         verdict.optimum = float(known)
         if known < Fraction(answer.bound) * (1 - _ROUNDING):
             verdict.refuted.append(f"the bound is {answer.bound:.9g}, but a routing reaches {float(known):.9g}")
-        fluid = self.fluid or known
+        fluid = self._fluid or known
         if fluid < Fraction(answer.fluid_bound) * (1 - _ROUNDING):
             verdict.refuted.append(
                 f"the fluid bound is {answer.fluid_bound:.9g}, but a routing reaches {float(fluid):.9g}"
@@ -143,16 +142,12 @@ class Judge:
     def quick(self, answer: Answer) -> Verdict:
         """Return a verdict without the optimum, for workloads of a thousand flows.
 
-        The plan is compared with the fluid optimum or, if flows are whole, with the largest bound of a cut."""
+        The plan is compared with the largest bound of a cut."""
         verdict, vector = self._begin(answer)
         if vector:
-            least = self._exact.whole_cut_slowdown if answer.max_subflows == 1 else self._least(vector[0])
+            least = self._exact.whole_cut_slowdown if answer.max_subflows == 1 else self._exact.cut_slowdown
             verdict.optimum = verdict.least = float(least)
             verdict.decided = vector[0] <= least * (1 + _BETTER)
-            if self.fluid and self.fluid < Fraction(answer.fluid_bound) * (1 - _ROUNDING):
-                verdict.refuted.append(
-                    f"the fluid bound is {answer.fluid_bound:.9g}, but a routing reaches {float(self.fluid):.9g}"
-                )
         return verdict
 
     def _begin(self, answer: Answer) -> tuple[Verdict, tuple[Fraction, ...]]:
@@ -210,12 +205,12 @@ class Judge:
         """Return the fluid optimum, or a lower bound of it that proves ``slowdown`` optimal."""
         if slowdown <= self._exact.cut_slowdown * (1 + _BETTER):
             return self._exact.cut_slowdown
-        if self.fluid is None:
+        if self._fluid is None:
             found = programme.fluid(self._exact, 10 * self._solve_s)
             if found.routing is None or not found.decided:
                 return self._exact.cut_slowdown
-            self.fluid = self._exact.vector(found.routing)[0]
-        return max(self._exact.cut_slowdown, self.fluid * (1 - _BETTER / 10))
+            self._fluid = self._exact.vector(found.routing)[0]
+        return max(self._exact.cut_slowdown, self._fluid * (1 - _BETTER / 10))
 
     def _proven(self, answer: Answer, vector: tuple[Fraction, ...], verdict: Verdict) -> None:
         """Compute the smallest possible slowdowns one after the other, and refute claims that larger ones are proven.

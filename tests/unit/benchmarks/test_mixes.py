@@ -15,10 +15,12 @@ from benchmarks.judge.command import Records
 from benchmarks.judge.exact import Exact
 from benchmarks.judge.instances import Cable, Host, Instance, Send
 from benchmarks.judge.mixes import CASES, FABRICS, FAILURES, MIXES, instance_for
+from controller.config import Config
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, is_less
 from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
+from signalbox.words import Objective
 from tests.support.command_line import Command
 
 LIMITS = PlanLimits(time_limit_s=1, ecmp_draws=0, deterministic=True)
@@ -46,6 +48,16 @@ def test_the_annealer_finds_the_optimum_of_three_flows_over_two_spines(pieces: i
     sends = tuple(Send(0, number, 3 + number, 0, 1000) for number in range(3))
     exact = Exact(Instance("test", 4, cables, hosts, sends))
     assert annealed(exact, pieces, 0.2) == pytest.approx(slowdown)
+
+
+def test_the_annealer_counts_slowdowns_over_iterations() -> None:
+    """Two flows share one of two cables in the second phase, which is a third of the iteration."""
+    cables = tuple(Cable(leaf, 2 + spine, 100) for leaf in range(2) for spine in range(2))
+    hosts = tuple(Host(leaf, 100) for leaf in (0, 0, 0, 1, 1, 1))
+    sends = (Send(0, 0, 3, 0, 2000), *(Send(0, number, 3 + number, 1, 1000) for number in range(3)))
+    instance = Instance("test", 4, cables, hosts, sends)
+    assert annealed(Exact(instance), 1, 0.1) == pytest.approx(2.0)
+    assert annealed(Exact(instance, over_iterations=True), 1, 0.1) == pytest.approx(4 / 3)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("4x2")][::4])
@@ -85,10 +97,15 @@ def test_neither_more_subflows_nor_more_time_are_worse(name: str, monkeypatch: p
                 assert after.max_slowdown <= before.max_slowdown * (1 + SLOWDOWN_TOLERANCE)
 
 
-def test_the_command(benchmark: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize("objective", [None, *Objective])
+def test_the_command(objective: Objective | None, benchmark: Command, tmp_path: Path) -> None:
+    """No slowdown is wrong, so the plans and the verdicts count slowdowns by the same objective."""
     out = tmp_path / "mixes.jsonl"
     only = "8x4 2:1, experts, 1 cable"
-    options = ("mixes", "--only", only, "--time-limit", 0.1, "--anneal", 0.1, "--busy", "--out", out)
+    options = (
+        *("mixes", "--only", only, "--time-limit", 0.1, "--anneal", 0.1, "--busy", "--out", out),
+        *(("--objective", objective) if objective else ()),
+    )
     assert benchmark(*options).status == 0
     found = json.loads((tmp_path / "mixes.summary.json").read_text())
     assert [found[name] for name in ("judged", "left", "wrong")] == [1, 0, []]
@@ -97,6 +114,7 @@ def test_the_command(benchmark: Command, tmp_path: Path) -> None:
     assert "0 judged" in benchmark("mixes", "--only", only, "--most-flows", 2, "--out", out).out
     judges = Records(out.with_suffix(".judges.jsonl")).known
     assert judges
+    assert all(name.startswith(f"by {objective or Config().planning.objective}, {only}, ") for name in judges)
     assert all(record["slowdown"] >= 1 for record in judges.values())
     out.unlink()
     with patch.object(mixed_jobs, "annealed", side_effect=AssertionError("annealed again")):
