@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from signalbox.jobs.spec import JobId
@@ -222,7 +223,8 @@ class _Link(NamedTuple):
     def worst_s(self, ideal_s: float, sends_s: Mapping[int, float]) -> float:
         """Return the longest time for ``ideal_s`` seconds of communication beside jobs of the same rank.
 
-        ``sends_s``: seconds at full demand that each of them can send meanwhile. In the worst case all begin at once."""
+        ``sends_s``: seconds at full demand that each of them can send meanwhile. The worst case is that all begin at
+        once."""
         total, before, needed_s = self.load, 0.0, 0.0
         for until_s, bps in sorted((min(sends_s[job], ideal_s), bps) for job, bps in self.same.items()):
             needed_s += (until_s - before) * max(1.0, total)
@@ -304,7 +306,7 @@ class _Plan:
         delays = {job: delay for job, delay in _delays(links).items() if job not in self._slots}
         left_s = ideal_s + sum(part * self._burst_s(job, on, length_s) for job, (part, on) in delays.items())
         marks = sorted({0.0, length_s, *(at for each in others for at in each[:2])})
-        for here, there in zip(marks, marks[1:], strict=False):
+        for here, there in pairwise(marks):
             now = [(other, sends) for since, until, other, sends in others if since <= here and until >= there]
             speed = 1.0
             for link in links:

@@ -1,0 +1,136 @@
+"""The three parts of Crux: paths, priorities, and their compression to a few classes.
+
+Source: Cao et al., "Crux: GPU-efficient communication scheduling for deep learning training", SIGCOMM 2024, section 4.
+The intensity of a job is its work per second of communication. Jobs with higher intensities choose their paths first,
+and go first on links that they share.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from controller.planning.contention.fluid import Case, Choice, Choices, TimedJob, guaranteed_s
+
+ORDERS = 10
+"""Number of random topological orders that the compression tries."""
+
+
+def crux(case: Case, ranks: int, seed: int = 1) -> Choices:
+    """Return what Crux chooses, with ``ranks`` classes."""
+    ways = paths(case)
+    classes = compressed(case, ways, priorities(case, ways), ranks, seed)
+    return {job: Choice(way, rank) for job, (way, rank) in enumerate(zip(ways, classes, strict=True))}
+
+
+def intensity(case: Case, number: int, way: int) -> float:
+    """Return I = W / t: work per second that the job's bits take on the slowest of its links."""
+    job = case.jobs[number]
+    bits = {link: bps * job.ideal_s for link, bps in job.average_bps(way).items()}
+    return job.work / max(sent / case.capacity_bps[link] for link, sent in bits.items())
+
+
+def paths(case: Case) -> list[int]:
+    """Return the way of each job: jobs with higher intensities first, each on the least congested links."""
+    numbers = range(len(case.jobs))
+    load: defaultdict[int, float] = defaultdict(float)
+    chosen = [0 for _ in numbers]
+
+    def congestion(number: int, way: int) -> tuple[float, float]:
+        loads = [load[link] + bps / case.capacity_bps[link] for link, bps in case.jobs[number].average_bps(way).items()]
+        return max(loads), sum(loads)
+
+    for number in sorted(numbers, key=lambda each: -intensity(case, each, 0)):
+        job = case.jobs[number]
+        way = chosen[number] = min(range(len(job.ways)), key=lambda each: congestion(number, each))
+        for link, bps in job.average_bps(way).items():
+            load[link] += bps / case.capacity_bps[link]
+    return chosen
+
+
+def priorities(case: Case, ways: Sequence[int]) -> list[float]:
+    """Return P = k x I of each job. The correction k compares a job with the one that has the most traffic."""
+    numbers = range(len(case.jobs))
+    bits = [sum(case.jobs[n].average_bps(ways[n]).values()) * case.jobs[n].ideal_s for n in numbers]
+    reference = max(numbers, key=bits.__getitem__)
+    corrections = [1.0 if n == reference else correction(case.jobs[reference], case.jobs[n]) for n in numbers]
+    return [k * intensity(case, n, ways[n]) for n, k in zip(numbers, corrections, strict=True)]
+
+
+def correction(reference: TimedJob, job: TimedJob) -> float:
+    """Return k, so that k x I of the job equals I of the reference when it does not matter which of them goes first.
+
+    Both share one link. Going first brings a job a larger part of the time on the link; k is the ratio of the parts."""
+    alone = tuple(replace(each, ways=(({0: 1.0},) * len(each.phases),)) for each in (reference, job))
+    gains = []
+    for ranks in ((0, 1), (1, 0)):
+        took_s = guaranteed_s(Case((1.0,), alone, floor=0.0), {n: Choice(0, rank) for n, rank in enumerate(ranks)})
+        gains.append([each.sending_s / took_s[n] for n, each in enumerate(alone)])
+    first, second = gains
+    lost = first[0] - second[0]
+    return (second[1] - first[1]) / lost if lost > 0 else 1.0
+
+
+def compressed(case: Case, ways: Sequence[int], priority: Sequence[float], ranks: int, seed: int = 1) -> list[int]:
+    """Return the class of each job, which keeps as much intensity as possible between jobs of different classes.
+
+    Two jobs that share a link have an edge from the higher priority to the lower, with the intensity of the former as
+    its weight. Classes are segments of a topological order. A dynamic programme finds the best segments of an order:
+    f(i, k) = max over j of f(j, k - 1) + C(j, i), where C(j, i) is the weight of the edges from the first j jobs to
+    those up to i. The best of ``ORDERS`` random orders is taken."""
+    edges = edges_of(case, ways, priority)
+    chance = random.Random(seed)
+    best: tuple[float, list[int]] = (-1.0, [])
+    for _ in range(ORDERS):
+        order = _random_order(len(case.jobs), edges, chance)
+        best = max(best, _best_segments(order, edges, ranks), key=lambda each: each[0])
+    return best[1]
+
+
+Edges = Mapping[tuple[int, int], float]
+"""Weight of each edge from a job to a job of lower priority."""
+
+
+def edges_of(case: Case, ways: Sequence[int], priority: Sequence[float]) -> Edges:
+    edges = {}
+    for pair in combinations(range(len(case.jobs)), 2):
+        high, low = sorted(pair, key=lambda number: (-priority[number], number))
+        if case.jobs[high].peaks[ways[high]].keys() & case.jobs[low].peaks[ways[low]].keys():
+            edges[high, low] = intensity(case, high, ways[high])
+    return edges
+
+
+def cut_weight(edges: Edges, ranks: Sequence[int]) -> float:
+    return sum(weight for (high, low), weight in edges.items() if ranks[high] < ranks[low])
+
+
+def _random_order(count: int, edges: Edges, chance: random.Random) -> list[int]:
+    order: list[int] = []
+    while len(order) < count:
+        waiting = [number for number in range(count) if number not in order]
+        ready = [low for low in waiting if not any((high, low) in edges for high in waiting)]
+        order.append(chance.choice(ready))
+    return order
+
+
+def _best_segments(order: Sequence[int], edges: Edges, ranks: int) -> tuple[float, list[int]]:
+    count = len(order)
+
+    def between(j: int, i: int) -> float:
+        return sum(edges.get((high, low), 0.0) for high in order[:j] for low in order[j:i])
+
+    best: list[tuple[float, list[int]]] = [(0.0, [0] * i) for i in range(count + 1)]
+    for rank in range(1, ranks):
+        best = [
+            max(
+                ((best[j][0] + between(j, i), best[j][1] + [rank] * (i - j)) for j in range(i + 1)),
+                key=lambda each: each[0],
+            )
+            for i in range(count + 1)
+        ]
+    weight, segments = best[count]
+    rank_of = dict(zip(order, segments, strict=True))
+    return weight, [rank_of[number] for number in range(count)]
