@@ -27,10 +27,12 @@ def crux(case: Case, ranks: int, seed: int = 1) -> Choices:
 
 
 def intensity(case: Case, number: int, way: int) -> float:
-    """Return I = W / t: work per second that the job's bits take on the slowest of its links."""
+    """Return I = W / t: work per second that the job's bits take on the slowest of its links.
+
+    NICs are among its links; there the bits take the ideal communication time."""
     job = case.jobs[number]
-    bits = {link: bps * job.ideal_s for link, bps in job.average_bps(way).items()}
-    return job.work / max(sent / case.capacity_bps[link] for link, sent in bits.items())
+    loads = [bps / case.capacity_bps[link] for link, bps in job.average_bps(way).items()]
+    return job.work / max([job.sending_s, *(load * job.ideal_s for load in loads)])
 
 
 def paths(case: Case) -> list[int]:
@@ -41,7 +43,7 @@ def paths(case: Case) -> list[int]:
 
     def congestion(number: int, way: int) -> tuple[float, float]:
         loads = [load[link] + bps / case.capacity_bps[link] for link, bps in case.jobs[number].average_bps(way).items()]
-        return max(loads), sum(loads)
+        return max(loads, default=0.0), sum(loads)
 
     for number in sorted(numbers, key=lambda each: -intensity(case, each, 0)):
         job = case.jobs[number]

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import permutations, product
 from typing import Any, NamedTuple
 
-from controller.planning.contention.fluid import EPSILON, Case, Choice, Choices, Objective, guaranteed_s
+from controller.planning.contention.fluid import EPSILON, Case, Choice, Choices, Objective, guaranteed_s, iteration_s
 from controller.planning.whole_flows.cpsat import cp_model
 
 TOLERANCE = 0.02
@@ -100,37 +100,69 @@ def options(case: Case, number: int, ranks: int, circle: Circle) -> Iterator[Cho
             yield Choice(way, rank, circle.start_s(place), turns)
 
 
-def enumerated(case: Case, objective: Objective, ranks: int, circle: Circle = NO_CIRCLE) -> Solved:
-    """Return the best plan, by enumeration. A branch ends when the jobs chosen so far cost as much as the best plan.
+def enumerated(
+    case: Case, objective: Objective, ranks: int, circle: Circle = NO_CIRCLE, below: float = math.inf
+) -> Solved:
+    """Return the best plan that costs less than ``below``, by enumeration; without choices if there is none.
 
-    The first member starts at 0, because a turn of all starts together changes nothing."""
-    best = Solved({}, circle, {}, math.inf, math.inf)
+    A branch ends when the jobs chosen so far, and each of the others beside them, cost as much as the best plan. The
+    first member starts at 0, because a turn of all starts together changes nothing."""
+    best = Solved({}, circle, {}, below, below)
+    costs = Costs(case, objective, circle)
+    order = sorted(range(len(case.jobs)), key=lambda number: -len(case.jobs[number].ways))
 
     def extend(chosen: dict[int, Choice]) -> None:
         nonlocal best
-        number = len(chosen)
+        if len(chosen) == len(order):
+            cost, took_s = cost_of(case, chosen, circle, objective)
+            if cost < best.cost - EPSILON:
+                best = Solved(chosen, circle, took_s, cost, cost)
+            return
         anchored = any(choice.start_s is not None for choice in chosen.values())
-        for choice in options(case, number, ranks, circle):
-            if not anchored and choice.start_s:
-                continue
-            now = {**chosen, number: choice}
-            if number + 1 == len(case.jobs):
-                cost, took_s = cost_of(case, now, circle, objective)
-                if cost < best.cost - EPSILON:
-                    best = Solved(now, circle, took_s, cost, cost)
-            elif _least_cost(case, now, circle, objective) < best.cost - EPSILON:
+        later = order[len(chosen) + 1 :]
+        ways = [
+            (objective.total([costs.of(job, now) for job in now]), now)
+            for choice in options(case, order[len(chosen)], ranks, circle)
+            if anchored or not choice.start_s
+            for now in [{**chosen, order[len(chosen)]: choice}]
+        ]
+        for least, now in sorted(ways, key=lambda each: each[0]):
+            if least >= best.cost - EPSILON:
+                return
+            others = [
+                min(costs.of(other, {**now, other: each}) for each in options(case, other, ranks, circle))
+                for other in later
+            ]
+            if objective.total([least, *others]) < best.cost - EPSILON:
                 extend(now)
 
     extend({})
     return best
 
 
-def _least_cost(case: Case, choices: Choices, circle: Circle, objective: Objective) -> float:
-    """Return a lower bound of the cost of all plans with these choices and those of further jobs."""
-    took_s = guaranteed_s(case, choices, circle.period_s)
-    if any(s == math.inf and choices[number].start_s is not None for number, s in took_s.items()):
-        return math.inf
-    return objective.total([objective.cost(case.jobs[number], s) for number, s in took_s.items()])
+class Costs:
+    """Cost of each job beside others, with a memory. A member whose circle is not kept has an infinite cost."""
+
+    def __init__(self, case: Case, objective: Objective, circle: Circle) -> None:
+        self._case, self._objective, self._circle = case, objective, circle
+        self._links = [[peak.keys() for peak in job.peaks] for job in case.jobs]
+        self._known: dict[Any, float] = {}
+
+    def of(self, number: int, choices: Choices) -> float:
+        own = choices[number]
+        links = self._links[number][own.way]
+        beside = {job: each for job, each in choices.items() if not links.isdisjoint(self._links[job][each.way])}
+        beside[number] = own
+        if not self._case.floor:  # only the order of ranks matters
+            beside = {
+                job: each._replace(rank=(each.rank > own.rank) - (each.rank < own.rank)) for job, each in beside.items()
+            }
+        key = (number, *sorted(beside.items()))
+        if key not in self._known:
+            took_s = iteration_s(self._case, beside, number, self._circle.period_s)
+            kept = own.start_s is None or took_s < math.inf
+            self._known[key] = self._objective.cost(self._case.jobs[number], took_s) if kept else math.inf
+        return self._known[key]
 
 
 def solve(
@@ -185,7 +217,7 @@ class _Model:
 
     def _cost(self, number: int, choices: Choices, max_wait: float = math.inf) -> int:
         """Return the cost of a job beside others, rounded down."""
-        took_s = guaranteed_s(self._case, choices, self._circle.period_s, max_wait)[number]
+        took_s = iteration_s(self._case, choices, number, self._circle.period_s, max_wait)
         if took_s == math.inf and choices[number].start_s is not None:
             return _NEVER
         return int(self._objective.cost(self._case.jobs[number], took_s) * _SCALE * (1 - EPSILON))

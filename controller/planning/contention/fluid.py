@@ -154,10 +154,12 @@ def guaranteed_s(case: Case, choices: Choices, period_s: float = 0.0, max_wait: 
     ``max_wait``: largest wait for a slot, as a fraction of the ideal iteration. The circle of a member that would wait
     longer counts as not kept."""
     plan = _Plan(case, choices, period_s)
-    return {
-        job: plan.free_s(job) if choice.start_s is None else plan.member_s(job, max_wait)
-        for job, choice in choices.items()
-    }
+    return {job: plan.iteration_s(job, max_wait) for job in choices}
+
+
+def iteration_s(case: Case, choices: Choices, number: int, period_s: float = 0.0, max_wait: float = math.inf) -> float:
+    """Return the guaranteed iteration time of one job, as ``guaranteed_s`` does."""
+    return _Plan(case, choices, period_s).iteration_s(number, max_wait)
 
 
 def utilization(case: Case, iteration_s: Mapping[int, float]) -> float:
@@ -242,7 +244,9 @@ class _Plan:
                 self._users[link].append(job)
         self._slots = {job: [*self._slots_of(job)] for job, choice in choices.items() if choice.start_s is not None}
 
-    def free_s(self, number: int) -> float:
+    def iteration_s(self, number: int, max_wait: float) -> float:
+        if self._choices[number].start_s is not None:
+            return self._member_s(number, max_wait)
         job = self._case.jobs[number]
         phases = range(len(job.phases))
         return job.compute_s + sum(self._free_phase_s(number, phase) for phase in phases)
@@ -272,7 +276,7 @@ class _Plan:
             grown_s = min(capped_s, min(own_s, most_s) + delay_s)
         return grown_s
 
-    def member_s(self, number: int, max_wait: float) -> float:
+    def _member_s(self, number: int, max_wait: float) -> float:
         job, choice = self._case.jobs[number], self._choices[number]
         count = choice.turns
         assert choice.start_s is not None

@@ -32,13 +32,16 @@ def random_case(seed: int, most_jobs: int = 4, links: int = 3, floor: float = 0.
 def rates(case: Case, choices: Choices, sending: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
     """Return the progress per second of each sending job: strict ranks, shares by demand, and a floor for low ranks.
 
-    ``sending``: demand of each job on each link. At first, each rank but the highest fills its floor. Then one rank
-    after the other takes what is left over."""
+    ``sending``: demand of each job on each link. At first, each rank fills its floor, or the whole link where no other
+    rank sends. Then one rank after the other takes what is left over."""
     ranks = sorted({choices[job].rank for job in sending})
     least: dict[int, float] = {}
     for rank in ranks:
         of = {job: sending[job] for job in sending if choices[job].rank == rank}
-        least |= _filled(of, [bps * case.floor for bps in case.capacity_bps])
+        shared = {link for job in sending if job not in of for link in sending[job]}
+        least |= _filled(
+            of, [bps * (case.floor if link in shared else 1.0) for link, bps in enumerate(case.capacity_bps)]
+        )
     speed: dict[int, float] = {}
     for place, rank in enumerate(ranks):
         of = {job: sending[job] for job in sending if choices[job].rank == rank}
