@@ -11,8 +11,9 @@ the solution violates, until a solution has no more cost than the model says. Ev
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations, product
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ MOST_TURNS = 4
 STRETCHES = (1.02, 1.05, 1.1, 1.2, 1.35, 1.5)
 """Periods of circles, as multiples of one that members can keep without sharing."""
 _SCALE = 1_000_000
+_PROVEN = 1e-5
+"""Largest difference of a cost and its bound at which the cost is proven to be optimal."""
 _NEVER = 1_000 * _SCALE
 """Cost of a member whose circle is not kept."""
 
@@ -166,10 +169,19 @@ class Costs:
 
 
 def solve(
-    case: Case, objective: Objective, ranks: int, circle: Circle = NO_CIRCLE, time_limit_s: float = math.inf
+    case: Case,
+    objective: Objective,
+    ranks: int,
+    circle: Circle = NO_CIRCLE,
+    start: Choices | None = None,
+    time_limit_s: float = math.inf,
 ) -> Solved:
-    """Return the best plan of CP-SAT, and its bound. Raises ``RuntimeError`` if it finds no plan in its time."""
-    return _Model(case, objective, ranks, circle).solve(time_limit_s)
+    """Return the best plan that CP-SAT finds, and the bound that it has proven when its time ends.
+
+    ``start``: plan to start from; by default, all jobs take their first ways, are free, and have one rank."""
+    return _Model(case, objective, ranks, circle).solve(
+        start or dict.fromkeys(range(len(case.jobs)), Choice()), time_limit_s
+    )
 
 
 # ---- the model
@@ -182,7 +194,6 @@ class _JobVariables:
     place: Any
     member: Any
     cost: Any
-    ways_in: dict[frozenset[int], Any] = field(default_factory=dict)
 
 
 class _Model:
@@ -349,24 +360,37 @@ class _Model:
 
     # ---- the search
 
-    def solve(self, time_limit_s: float) -> Solved:
-        costs, rounds = [of.cost for of in self._jobs], 0
-        worst = self._cp.new_int_var(0, _NEVER, "worst")
-        self._cp.add_max_equality(worst, costs)
-        first = worst if self._objective is Objective.WORST else sum(costs)
+    def solve(self, start: Choices, time_limit_s: float) -> Solved:
+        costs, rounds, bound = [of.cost for of in self._jobs], 0, 0.0
+        total = self._cp.new_int_var(0, _NEVER, "total")
+        if self._objective is Objective.WORST:
+            self._cp.add_max_equality(total, costs)
+        else:
+            self._cp.add(total == sum(costs))
+        self._cp.minimize(total)
         solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        if math.isfinite(time_limit_s):
-            solver.parameters.max_time_in_seconds = time_limit_s
-        self._cp.minimize(first)
-        while True:
+        solver.parameters.num_workers, solver.parameters.linearization_level = 1, 0
+        until = time.perf_counter() + time_limit_s
+        best = self._solved(start)
+        while best.cost > bound + _PROVEN:
+            if math.isfinite(time_limit_s):
+                solver.parameters.max_time_in_seconds = max(0.0, until - time.perf_counter())
+            if best.cost < math.inf:
+                self._cp.add(total <= math.ceil(best.cost * _SCALE))
             rounds += 1
-            if solver.solve(self._cp) != cp_model.OPTIMAL:
-                raise RuntimeError("CP-SAT found no plan in its time")
+            status = solver.solve(self._cp)
+            bound = max(bound, solver.best_objective_bound / _SCALE)
+            if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+                break
             choices = {number: self._read(solver, number) for number in range(len(self._jobs))}
-            if not self._add_violated(solver, choices):
-                cost, took_s = cost_of(self._case, choices, self._circle, self._objective)
-                return Solved(choices, self._circle, took_s, cost, solver.best_objective_bound / _SCALE, rounds)
+            best = min(best, self._solved(choices), key=lambda each: each.cost)
+            if not self._add_violated(solver, choices) or time.perf_counter() > until:
+                break
+        return replace(best, bound=min(bound, best.cost), rounds=rounds)
+
+    def _solved(self, choices: Choices) -> Solved:
+        cost, took_s = cost_of(self._case, choices, self._circle, self._objective)
+        return Solved(choices, self._circle, took_s, cost, 0.0)
 
     def _read(self, solver: Any, number: int) -> Choice:
         of = self._jobs[number]
