@@ -43,6 +43,7 @@ MODULES = {
     "design": "benchmarks.design.command",
     "wiring": "benchmarks.wiring.command",
     "rewiring": "benchmarks.rewiring.command",
+    "contention": "benchmarks.contention.command",
 }
 """Module of each command; the module's function ``main`` is the command. Only the requested module is imported."""
 

@@ -8,6 +8,7 @@ leaves; each flow of the ring between two leaves takes one of the two aggregatio
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise, product
 
 from controller.planning.contention.fluid import Case, Phase, TimedJob
@@ -33,7 +34,7 @@ If the long job goes first, 37.5 % of the GPUs' time is used; if the short one d
 
 
 def crux_case(seed: int, floor: float = 0.0) -> Case:
-    """Return a random case of five jobs. Capacities are multiples of a NIC's."""
+    """Return a random case of five jobs. A NIC has the rate 1, and so has each cable."""
     chance = random.Random(seed)
     leaves = chance.randint(2, 4)
     per_leaf = MOST_HOSTS // leaves if leaves > 2 else chance.randint(6, MOST_HOSTS // leaves)
@@ -46,11 +47,14 @@ def crux_case(seed: int, floor: float = 0.0) -> Case:
         compute_s, ideal_s = chance.uniform(0.2, 2.0), chance.uniform(0.2, 2.0)
         work = GPUS * len(of_job) * compute_s
         jobs.append(TimedJob(JobId(f"job{number}"), (Phase(compute_s, ideal_s),), tuple(ways(of_job)), work))
+    largest = max(range(JOBS), key=lambda number: len(jobs[number].ways))
+    half = jobs[largest].ways[: (len(jobs[largest].ways) + 1) // 2]
+    jobs[largest] = replace(jobs[largest], ways=half)  # an exchange of both aggregation switches changes nothing
     return Case((1.0,) * (2 * leaves * SPINES), tuple(jobs), floor)
 
 
 def ways(ring: list[int]) -> list[tuple[dict[int, float]]]:
-    """Return all ways of a ring over hosts of these leaves, without those that load the links alike."""
+    """Return all ways of a ring over hosts of these leaves, in the order of the switch of its first flow."""
     crossing = [(src, dst) for src, dst in pairwise([*ring, ring[0]]) if src != dst]
     found = []
     for spines in product(range(SPINES), repeat=len(crossing)):
