@@ -11,7 +11,7 @@ import random
 from dataclasses import replace
 from itertools import pairwise, product
 
-from controller.planning.contention.fluid import Case, Phase, TimedJob
+from controller.planning.contention.fluid import Case, Choices, Phase, TimedJob
 from signalbox.jobs.spec import JobId
 
 JOBS, CLASSES, SPINES = 5, 3, 2
@@ -47,9 +47,6 @@ def crux_case(seed: int, floor: float = 0.0) -> Case:
         compute_s, ideal_s = chance.uniform(0.2, 2.0), chance.uniform(0.2, 2.0)
         work = GPUS * len(of_job) * compute_s
         jobs.append(TimedJob(JobId(f"job{number}"), (Phase(compute_s, ideal_s),), tuple(ways(of_job)), work))
-    largest = max(range(JOBS), key=lambda number: len(jobs[number].ways))
-    half = jobs[largest].ways[: (len(jobs[largest].ways) + 1) // 2]
-    jobs[largest] = replace(jobs[largest], ways=half)  # an exchange of both aggregation switches changes nothing
     return Case((1.0,) * (2 * leaves * SPINES), tuple(jobs), floor)
 
 
@@ -64,3 +61,16 @@ def ways(ring: list[int]) -> list[tuple[dict[int, float]]]:
                 demand[link] = demand.get(link, 0.0) + 1.0
         found.append((demand,))
     return found
+
+
+def one_of_each_pair(case: Case, choices: Choices) -> tuple[Case, Choices]:
+    """Return the case with half of the ways of the job that has most, and the choices or their mirror image.
+
+    An exchange of the two aggregation switches changes nothing. So the first flow of this job takes the first one."""
+    counts = [len(job.ways) for job in case.jobs]
+    largest = max(range(len(counts)), key=counts.__getitem__)
+    half = (counts[largest] + 1) // 2
+    if choices[largest].way >= half:
+        choices = {job: choice._replace(way=counts[job] - 1 - choice.way) for job, choice in choices.items()}
+    jobs = [replace(job, ways=job.ways[:half]) if job is case.jobs[largest] else job for job in case.jobs]
+    return replace(case, jobs=tuple(jobs)), choices

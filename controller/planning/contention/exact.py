@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import permutations, product
+from itertools import combinations, permutations, product
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from controller.planning.contention.fluid import EPSILON, Case, Choice, Choices, Objective, guaranteed_s, iteration_s
@@ -29,6 +29,8 @@ STRETCHES = (1.02, 1.05, 1.1, 1.2, 1.35, 1.5)
 _SCALE = 1_000_000
 _PROVEN = 1e-5
 """Largest difference of a cost and its bound at which the cost is proven to be optimal."""
+_LEADS = range(-3, 4)
+"""Differences of two ranks."""
 _NEVER = 1_000 * _SCALE
 """Cost of a member whose circle is not kept."""
 
@@ -86,12 +88,41 @@ def circles(case: Case, slots: int, stretches: Sequence[float] = (1.0, *STRETCHE
     yield from (circle for _, circle in sorted(found))
 
 
-def cost_of(case: Case, choices: Choices, circle: Circle, objective: Objective) -> tuple[float, dict[int, float]]:
-    """Return the cost of a plan and the iteration time of each job. The cost is infinite if a circle is not kept."""
-    took_s = guaranteed_s(case, choices, circle.period_s, TOLERANCE)
-    if math.inf in (took_s[number] for number, choice in choices.items() if choice.start_s is not None):
-        return math.inf, took_s
-    return objective.total([objective.cost(case.jobs[number], s) for number, s in took_s.items()]), took_s
+class Costs:
+    """Cost of each job of a plan, with a memory."""
+
+    def __init__(self, case: Case, objective: Objective, circle: Circle) -> None:
+        self._case, self._objective, self._circle = case, objective, circle
+        self._links = [[peak.keys() for peak in job.peaks] for job in case.jobs]
+        self._known: dict[Any, float] = {}
+
+    def of(self, number: int, choices: Choices, max_wait: float = math.inf) -> float:
+        """Return the cost of a job beside others; infinite for a member whose circle is not kept."""
+        own = choices[number]
+        links = self._links[number][own.way]
+        beside = {job: each for job, each in choices.items() if not links.isdisjoint(self._links[job][each.way])}
+        beside[number] = own
+        if not self._case.floor:  # only the order of ranks matters
+            beside = {job: each._replace(rank=1 - _order(own, each)) for job, each in beside.items()}
+        key = (number, max_wait, *sorted(beside.items()))
+        if key not in self._known:
+            took_s = iteration_s(self._case, beside, number, self._circle.period_s, max_wait)
+            kept = own.start_s is None or took_s < math.inf
+            self._known[key] = self._objective.cost(self._case.jobs[number], took_s) if kept else math.inf
+        return self._known[key]
+
+    def total(self, choices: Choices, max_wait: float = math.inf) -> float:
+        return self._objective.total([self.of(number, choices, max_wait) for number in choices])
+
+    def solved(self, choices: Choices, bound: float = 0.0, rounds: int = 0) -> Solved:
+        took_s = guaranteed_s(self._case, choices, self._circle.period_s, TOLERANCE)
+        cost = self.total(choices, TOLERANCE)
+        return Solved(choices, self._circle, took_s, cost, min(bound, cost), rounds)
+
+
+def _order(one: Choice, other: Choice) -> int:
+    """Return 1 if the other goes first, 0 for equal ranks, and -1 if the other goes last."""
+    return (one.rank > other.rank) - (one.rank < other.rank)
 
 
 def options(case: Case, number: int, ranks: int, circle: Circle) -> Iterator[Choice]:
@@ -110,62 +141,36 @@ def enumerated(
 
     A branch ends when the jobs chosen so far, and each of the others beside them, cost as much as the best plan. The
     first member starts at 0, because a turn of all starts together changes nothing."""
-    best = Solved({}, circle, {}, below, below)
     costs = Costs(case, objective, circle)
+    best: Choices = {}
     order = sorted(range(len(case.jobs)), key=lambda number: -len(case.jobs[number].ways))
 
     def extend(chosen: dict[int, Choice]) -> None:
-        nonlocal best
+        nonlocal best, below
         if len(chosen) == len(order):
-            cost, took_s = cost_of(case, chosen, circle, objective)
-            if cost < best.cost - EPSILON:
-                best = Solved(chosen, circle, took_s, cost, cost)
+            cost = costs.total(chosen, TOLERANCE)
+            if cost < below - EPSILON:
+                best, below = chosen, cost
             return
         anchored = any(choice.start_s is not None for choice in chosen.values())
-        later = order[len(chosen) + 1 :]
-        ways = [
-            (objective.total([costs.of(job, now) for job in now]), now)
-            for choice in options(case, order[len(chosen)], ranks, circle)
+        number, *later = order[len(chosen) :]
+        branches = [
+            {**chosen, number: choice}
+            for choice in options(case, number, ranks, circle)
             if anchored or not choice.start_s
-            for now in [{**chosen, order[len(chosen)]: choice}]
         ]
-        for least, now in sorted(ways, key=lambda each: each[0]):
-            if least >= best.cost - EPSILON:
+        for least, now in sorted(((costs.total(now), now) for now in branches), key=itemgetter(0)):
+            if least >= below - EPSILON:
                 return
             others = [
                 min(costs.of(other, {**now, other: each}) for each in options(case, other, ranks, circle))
                 for other in later
             ]
-            if objective.total([least, *others]) < best.cost - EPSILON:
+            if objective.total([least, *others]) < below - EPSILON:
                 extend(now)
 
     extend({})
-    return best
-
-
-class Costs:
-    """Cost of each job beside others, with a memory. A member whose circle is not kept has an infinite cost."""
-
-    def __init__(self, case: Case, objective: Objective, circle: Circle) -> None:
-        self._case, self._objective, self._circle = case, objective, circle
-        self._links = [[peak.keys() for peak in job.peaks] for job in case.jobs]
-        self._known: dict[Any, float] = {}
-
-    def of(self, number: int, choices: Choices) -> float:
-        own = choices[number]
-        links = self._links[number][own.way]
-        beside = {job: each for job, each in choices.items() if not links.isdisjoint(self._links[job][each.way])}
-        beside[number] = own
-        if not self._case.floor:  # only the order of ranks matters
-            beside = {
-                job: each._replace(rank=(each.rank > own.rank) - (each.rank < own.rank)) for job, each in beside.items()
-            }
-        key = (number, *sorted(beside.items()))
-        if key not in self._known:
-            took_s = iteration_s(self._case, beside, number, self._circle.period_s)
-            kept = own.start_s is None or took_s < math.inf
-            self._known[key] = self._objective.cost(self._case.jobs[number], took_s) if kept else math.inf
-        return self._known[key]
+    return replace(costs.solved(best), cost=below, bound=below)
 
 
 def solve(
@@ -187,8 +192,9 @@ def solve(
 # ---- the model
 
 
-@dataclass
-class _JobVariables:
+class _Job(NamedTuple):
+    """Variables of one job."""
+
     way: Any
     rank: Any
     place: Any
@@ -199,170 +205,130 @@ class _JobVariables:
 class _Model:
     def __init__(self, case: Case, objective: Objective, ranks: int, circle: Circle) -> None:
         self._case, self._objective, self._circle = case, objective, circle
+        self._costs = Costs(case, objective, circle)
         self._cp = cp_model.CpModel()
-        self._true = self._cp.new_constant(1)
-        self._jobs = [self._variables(number, ranks) for number in range(len(case.jobs))]
-        self._literals: dict[Any, Any] = {}
-        for pair in permutations(range(len(case.jobs)), 2):
-            self._add_pair(*pair, ranks)
+        self._conditions: dict[Any, Any] = {}
+        self._apart: dict[tuple[int, int], Any] = {}
+        numbers = range(len(case.jobs))
+        self._jobs = [self._variables(number, ranks) for number in numbers]
+        for number, other in permutations(numbers, 2):
+            for way, other_way, order in product(
+                range(len(case.jobs[number].ways)), range(len(case.jobs[other].ways)), (0, 1, -1)
+            ):
+                if ranks > 1 or not order:
+                    self._bound_pair(number, other, Choice(way, int(order > 0)), Choice(other_way, int(order < 0)))
 
-    def _variables(self, number: int, ranks: int) -> _JobVariables:
-        cp, job, places = self._cp, self._case.jobs[number], self._circle.places(number)
-        of = _JobVariables(
-            cp.new_int_var(0, len(job.ways) - 1, f"way{number}"),
-            cp.new_int_var(0, ranks - 1, f"rank{number}"),
-            cp.new_int_var(0, 0 if number == 0 else max(0, len(places) - 1), f"place{number}"),
-            cp.new_bool_var(f"member{number}") if places else cp.new_constant(0),
-            cp.new_int_var(0, _NEVER, f"cost{number}"),
+    def _variables(self, number: int, ranks: int) -> _Job:
+        """Return the variables of a job. A turn of all starts changes nothing, so the first job can start only at 0."""
+        cp, places = self._cp, len(self._circle.places(number)) if number else 1
+        of = _Job(
+            cp.new_int_var(0, len(self._case.jobs[number].ways) - 1, ""),
+            cp.new_int_var(0, ranks - 1, ""),
+            cp.new_int_var(0, max(0, places - 1), ""),
+            cp.new_bool_var("") if self._circle.places(number) else cp.new_constant(0),
+            cp.new_int_var(0, _NEVER, ""),
         )
-        cp.add(of.place == 0).only_enforce_if(~of.member) if places else None
-        if places:
-            cp.add(of.cost >= self._cost(number, {number: self._choice(number, 0, 0, 0)})).only_enforce_if(of.member)
-            cp.add(of.cost < _NEVER).only_enforce_if(of.member)
+        cp.add(of.place == 0).only_enforce_if(~of.member)
+        if self._circle.places(number):
+            alone = self._cost(number, {number: self._member(Choice(), number, 0)})
+            cp.add_linear_constraint(of.cost, alone, _NEVER - 1).only_enforce_if(of.member)
         return of
 
-    def _choice(self, number: int, way: int, rank: int, place: int | None) -> Choice:
-        if place is None:
-            return Choice(way, rank)
-        return Choice(way, rank, self._circle.start_s(place), self._circle.turns[number])
+    def _member(self, choice: Choice, number: int, place: int) -> Choice:
+        return choice._replace(start_s=self._circle.start_s(place), turns=self._circle.turns[number])
 
     def _cost(self, number: int, choices: Choices, max_wait: float = math.inf) -> int:
         """Return the cost of a job beside others, rounded down."""
-        took_s = iteration_s(self._case, choices, number, self._circle.period_s, max_wait)
-        if took_s == math.inf and choices[number].start_s is not None:
-            return _NEVER
-        return int(self._objective.cost(self._case.jobs[number], took_s) * _SCALE * (1 - EPSILON))
-
-    # ---- conditions, as Boolean variables
-
-    def _ways_like(self, other: int, way: int, number: int, own: int) -> frozenset[int]:
-        """Return the ways of ``other`` with at least the demands of ``way`` on the links of the job's way ``own``."""
-        job = self._case.jobs[other]
-        links = self._case.jobs[number].peaks[own].keys() & job.peaks[way].keys()
-        return frozenset(
-            each
-            for each, phases in enumerate(job.ways)
-            if all(
-                phase.get(link, 0.0) >= bps
-                for phase, least in zip(phases, job.ways[way], strict=True)
-                for link, bps in least.items()
-                if link in links
-            )
-        )
-
-    def _way_in(self, number: int, ways: frozenset[int]) -> Any:
-        of = self._jobs[number]
-        if len(ways) == len(self._case.jobs[number].ways):
-            return self._true
-        return self._condition(("way", number, ways), of.way, sorted(ways), len(self._case.jobs[number].ways))
-
-    def _rank_relation(self, number: int, other: int, higher: int) -> Any:
-        """Return the condition that the other's rank is higher (1), equal (0) or lower (-1).
-
-        Without floors, a job costs others no less in a higher rank; then 0 means at least equal, and -1 is always
-        true."""
-        if (number, other, "lead") not in self._literals:
-            lead = self._cp.new_int_var(-3, 3, "")
-            self._cp.add(lead == self._jobs[number].rank - self._jobs[other].rank)
-            self._literals[number, other, "lead"] = lead
-        lead = self._literals[number, other, "lead"]
-        if self._case.floor:
-            allowed = [value for value in range(-3, 4) if (value > 0) - (value < 0) == higher]
-        else:
-            allowed = [value for value in range(-3, 4) if value >= higher or higher < 0]
-        return self._condition(("rank", number, other, higher), lead, [value + 3 for value in allowed], 7, 3)
-
-    def _apart(self, number: int, other: int, steps: frozenset[int]) -> Any:
-        """Return the condition that the job starts so many places behind the other."""
-        if (number, other, "apart") not in self._literals:
-            slots = self._circle.slots
-            apart = self._cp.new_int_var(0, slots - 1, "")
-            self._cp.add_modulo_equality(apart, self._jobs[number].place - self._jobs[other].place + slots, slots)
-            self._literals[number, other, "apart"] = apart
-        return self._condition(
-            ("apart", number, other, steps), self._literals[number, other, "apart"], sorted(steps), self._circle.slots
-        )
-
-    def _condition(self, key: Any, variable: Any, values: Sequence[int], count: int, less: int = 0) -> Any:
-        if len(values) == count:
-            return self._true
-        if key not in self._literals:
-            inside = cp_model.Domain.from_values([value - less for value in values])
-            outside = cp_model.Domain.from_values([value - less for value in range(count) if value not in {*values}])
-            holds = self._literals[key] = self._cp.new_bool_var("")
-            self._cp.add_linear_expression_in_domain(variable, inside).only_enforce_if(holds)
-            self._cp.add_linear_expression_in_domain(variable, outside).only_enforce_if(~holds)
-        return self._literals[key]
+        cost = self._costs.of(number, choices, max_wait)
+        return _NEVER if cost == math.inf else int(cost * _SCALE * (1 - EPSILON))
 
     # ---- lower bounds of costs
 
-    def _add_pair(self, number: int, other: int, ranks: int) -> None:
-        jobs, relations = self._case.jobs, (0, 1, -1)[: 1 if ranks == 1 else 3]
-        for own in range(len(jobs[number].ways)):
-            seen = set[frozenset[int]]()
-            for way in range(len(jobs[other].ways)):
-                like = self._ways_like(other, way, number, own)
-                shared = jobs[number].peaks[own].keys() & jobs[other].peaks[way].keys()
-                if not shared or like in seen:
-                    continue
-                seen.add(like)
-                for higher in relations:
-                    ranked = (int(higher > 0), int(higher < 0))
-                    self._add_pair_bounds(number, other, (own, way), ranked)
+    def _bound_pair(self, number: int, other: int, own: Choice, beside: Choice) -> None:
+        """Add the costs of a job beside one other, whether they are free or members."""
+        self._bound(number, {number: own, other: beside})
+        if self._circle.places(number):
+            placed = self._member(own, number, 0)
+            self._bound(number, {number: placed, other: beside})
+            if self._circle.places(other):
+                for place in range(self._circle.slots):
+                    self._bound(number, {number: placed, other: self._member(beside, other, place)})
 
-    def _add_pair_bounds(self, number: int, other: int, ways: tuple[int, int], ranked: tuple[int, int]) -> None:
-        choice, places = partial(self._choice, number, ways[0], ranked[0]), self._circle.places(number)
-        beside = partial(self._choice, other, ways[1], ranked[1])
-        self._bound(number, {number: choice(None), other: beside(None)})
-        if not places:
-            return
-        self._bound(number, {number: choice(0), other: beside(None)})
-        if self._circle.places(other):
-            slots = self._circle.slots
-            never = [
-                step for step in range(slots) if self._cost(number, {number: choice(step), other: beside(0)}) == _NEVER
-            ]
-            if never:
-                step = never[0]
-                self._bound(number, {number: choice(step), other: beside(0)}, {other: frozenset(never)})
+    def _bound(self, number: int, choices: Choices, max_wait: float = math.inf) -> None:
+        """Add that the job costs at least as much as it does beside only these others.
 
-    def _bound(
-        self, number: int, choices: Choices, apart: dict[int, frozenset[int]] | None = None, exact: bool = False
-    ) -> None:
-        """Add that the job costs at least as much as it does beside only these others, under their conditions.
-
-        ``apart``: distances to other members with the same cost. ``exact``: whether more jobs may cost less."""
-        cost = self._cost(number, choices, TOLERANCE if exact else math.inf)
+        The bound holds for all choices that cost it no less. With ``max_wait`` it holds for exactly these choices,
+        because other jobs can also make waits shorter."""
+        cost, own, of, exact = self._cost(number, choices, max_wait), choices[number], self._jobs[number], max_wait < 1
         if not cost:
             return
-        own, of = choices[number], self._jobs[number]
-        conditions = [self._way_in(number, frozenset([own.way])), of.member if own.start_s is not None else ~of.member]
+        conditions = [self._way_in(number, {own.way}), ~of.member if own.start_s is None else of.member]
         for other, choice in choices.items():
             if other == number:
                 continue
-            like = frozenset([choice.way]) if exact else self._ways_like(other, choice.way, number, own.way)
-            conditions.append(self._way_in(other, like))
-            lead = own.rank - choice.rank
-            conditions.append(self._rank_relation(number, other, (lead > 0) - (lead < 0)))
+            ways = {choice.way} if exact else self._ways_like(other, choice.way, number, own.way)
+            conditions += [self._way_in(other, ways), self._ordered(number, other, _order(own, choice), exact)]
             if own.start_s is not None:
                 member = self._jobs[other].member
-                conditions.append(member if choice.start_s is not None else ~member)
+                conditions.append(~member if choice.start_s is None else member)
                 if choice.start_s is not None:
-                    step = round((own.start_s - choice.start_s) / self._circle.period_s * self._circle.slots)
-                    steps = (apart or {}).get(other, frozenset([step % self._circle.slots]))
-                    conditions.append(self._apart(number, other, steps))
-        lower = [other for other, choice in choices.items() if choice.rank > own.rank]
+                    conditions.append(self._placed(number, other, own.start_s - choice.start_s))
         if self._case.floor:
-            for one, two in permutations(lower, 2):
-                lead = choices[one].rank - choices[two].rank
-                conditions.append(self._rank_relation(one, two, (lead > 0) - (lead < 0)))
-        self._cp.add(of.cost >= cost).only_enforce_if([each for each in conditions if each is not self._true])
+            lower = [other for other, choice in choices.items() if _order(own, choice) < 0]
+            for one, two in combinations(lower, 2):
+                conditions.append(self._ordered(one, two, _order(choices[one], choices[two]), exact))
+        self._cp.add(of.cost >= cost).only_enforce_if([each for each in conditions if each is not None])
+
+    def _ways_like(self, other: int, way: int, number: int, own: int) -> set[int]:
+        """Return the ways of ``other`` with at least the demands of ``way`` on the links of the job's way ``own``."""
+        job, links = self._case.jobs[other], self._case.jobs[number].peaks[own].keys()
+        least = [{link: bps for link, bps in phase.items() if link in links} for phase in job.ways[way]]
+        return {
+            each
+            for each, phases in enumerate(job.ways)
+            if all(
+                phase.get(link, 0.0) >= bps for phase, of in zip(phases, least, strict=True) for link, bps in of.items()
+            )
+        }
+
+    def _way_in(self, number: int, ways: Set[int]) -> Any:
+        return self._condition(("way", number), self._jobs[number].way, ways, range(len(self._case.jobs[number].ways)))
+
+    def _ordered(self, number: int, other: int, order: int, exact: bool) -> Any:
+        """Return the condition that ranks have this order. Without floors, a higher rank costs others no less."""
+        leads = {
+            lead
+            for lead in _LEADS
+            if (lead > 0) - (lead < 0) == order or (not exact and not self._case.floor and lead > order)
+        }
+        return self._condition(("rank", number, other), self._jobs[number].rank - self._jobs[other].rank, leads, _LEADS)
+
+    def _placed(self, number: int, other: int, apart_s: float) -> Any:
+        """Return the condition that the job starts so long after the other on the circle."""
+        slots = self._circle.slots
+        if (number, other) not in self._apart:
+            apart = self._apart[number, other] = self._cp.new_int_var(0, slots - 1, "")
+            self._cp.add_modulo_equality(apart, self._jobs[number].place - self._jobs[other].place + slots, slots)
+        places = {round(apart_s / self._circle.period_s * slots) % slots}
+        return self._condition(("apart", number, other), self._apart[number, other], places, range(slots))
+
+    def _condition(self, name: tuple[Any, ...], expression: Any, values: Set[int], every: range) -> Any:
+        """Return a Boolean variable that says whether the expression has one of the values; None if it always has."""
+        key = (*name, frozenset(values))
+        if len(values) == len(every):
+            return None
+        if key not in self._conditions:
+            holds = self._conditions[key] = self._cp.new_bool_var("")
+            for condition, inside in ((holds, values), (~holds, {*every} - values)):
+                domain = cp_model.Domain.from_values(sorted(inside))
+                self._cp.add_linear_expression_in_domain(expression, domain).only_enforce_if(condition)
+        return self._conditions[key]
 
     # ---- the search
 
     def solve(self, start: Choices, time_limit_s: float) -> Solved:
         costs, rounds, bound = [of.cost for of in self._jobs], 0, 0.0
-        total = self._cp.new_int_var(0, _NEVER, "total")
+        total = self._cp.new_int_var(0, _NEVER, "")
         if self._objective is Objective.WORST:
             self._cp.add_max_equality(total, costs)
         else:
@@ -371,53 +337,40 @@ class _Model:
         solver = cp_model.CpSolver()
         solver.parameters.num_workers, solver.parameters.linearization_level = 1, 0
         until = time.perf_counter() + time_limit_s
-        best = self._solved(start)
-        while best.cost > bound + _PROVEN:
-            if math.isfinite(time_limit_s):
-                solver.parameters.max_time_in_seconds = max(0.0, until - time.perf_counter())
+        best = self._costs.solved(start)
+        while best.cost > bound + _PROVEN and (left_s := until - time.perf_counter()) > 0:
+            if math.isfinite(left_s):
+                solver.parameters.max_time_in_seconds = left_s
             if best.cost < math.inf:
                 self._cp.add(total <= math.ceil(best.cost * _SCALE))
             rounds += 1
-            status = solver.solve(self._cp)
-            bound = max(bound, solver.best_objective_bound / _SCALE)
-            if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            if solver.solve(self._cp) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
                 break
+            bound = max(bound, solver.best_objective_bound / _SCALE)
             choices = {number: self._read(solver, number) for number in range(len(self._jobs))}
-            best = min(best, self._solved(choices), key=lambda each: each.cost)
-            if not self._add_violated(solver, choices) or time.perf_counter() > until:
+            best = min(best, self._costs.solved(choices), key=lambda each: each.cost)
+            if not self._bound_violated(solver, choices):
                 break
         return replace(best, bound=min(bound, best.cost), rounds=rounds)
 
-    def _solved(self, choices: Choices) -> Solved:
-        cost, took_s = cost_of(self._case, choices, self._circle, self._objective)
-        return Solved(choices, self._circle, took_s, cost, 0.0)
-
     def _read(self, solver: Any, number: int) -> Choice:
         of = self._jobs[number]
-        place = solver.value(of.place) if solver.value(of.member) else None
-        return self._choice(number, solver.value(of.way), solver.value(of.rank), place)
+        choice = Choice(solver.value(of.way), solver.value(of.rank))
+        return self._member(choice, number, solver.value(of.place)) if solver.value(of.member) else choice
 
-    def _add_violated(self, solver: Any, choices: Choices) -> bool:
-        """Add the bounds that the solution violates, and return whether there are any."""
+    def _bound_violated(self, solver: Any, choices: Choices) -> bool:
+        """Add the bounds that the solution violates, each for as few jobs as possible. Return whether there are any."""
         found = False
         for number, of in enumerate(self._jobs):
-            said = solver.value(of.cost)
-            if said < (cost := self._cost(number, choices)):
-                self._bound(number, self._smallest(number, choices, cost))
-                found = True
-        if not found:
-            for number, choice in choices.items():
-                if choice.start_s is not None and self._cost(number, choices, TOLERANCE) == _NEVER:
-                    self._bound(number, choices, exact=True)
-                    found = True
-        return found
-
-    def _smallest(self, number: int, choices: Choices, cost: int) -> Choices:
-        """Return the choices without those jobs that do not matter for the cost of the job."""
-        kept = dict(choices)
-        for other in choices:
-            if other != number:
+            if solver.value(of.cost) >= (cost := self._cost(number, choices)):
+                continue
+            kept, found = dict(choices), True
+            for other in choices.keys() - {number}:
                 fewer = {job: choice for job, choice in kept.items() if job != other}
-                if self._cost(number, fewer) >= cost:
-                    kept = fewer
-        return kept
+                kept = fewer if self._cost(number, fewer) >= cost else kept
+            self._bound(number, kept)
+        for number, choice in choices.items() if not found else ():
+            if choice.start_s is not None and self._cost(number, choices, TOLERANCE) == _NEVER:
+                self._bound(number, choices, TOLERANCE)
+                found = True
+        return found
