@@ -95,7 +95,7 @@ def _best(case: Case, ranks: int) -> float:
 def summary(cases: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return for each part of Crux the mean and the smallest ratio to the best choice in its place."""
     contended = [case for case in cases if case["contended"]]
-    rows = []
+    rows: list[Row] = []
     for name in ("paths", "priorities", "classes", "crux"):
         ratios = [case[name] for case in contended] or [1.0]
         best = sum(ratio > 1 - SAME for ratio in ratios) / len(ratios)
@@ -120,7 +120,11 @@ def main(
     broken += [
         f"case {case['seed']}" for case in found if not case["bound_met"] or abs(case.get("enumerated", 0.0)) > SAME
     ]
-    tables = {"worked example": [example], "Crux / best": summary(found), "seconds per case": [times]}
+    tables: dict[str, list[Row]] = {
+        "worked example": [example],
+        "Crux / best": summary(found),
+        "seconds per case": [times],
+    }
     count = len(found) - sum(each.startswith("case") for each in broken)
     proven = f"{count} of {len(found)} plans are proven to be the best"
     report({"example": example, "cases": found}, RESULTS, as_json, tables, proven)

@@ -44,33 +44,30 @@ def shifts(case: Case, ways: Sequence[int], period_s: float, turns: Sequence[int
 
     Links with the same jobs count as one, the one with the lowest score. On a link with more than two jobs, one job
     after the other gets the shift with the highest score."""
-    of_link = {}
-    for link in range(len(case.capacity_bps)):
+    of_link: dict[tuple[int, ...], tuple[float, list[int]]] = {}
+    for link, bps in enumerate(case.capacity_bps):
         users = tuple(n for n, job in enumerate(case.jobs) if link in job.peaks[ways[n]])
+        profiles = [profile(case.jobs[n], ways[n], link, period_s, turns[n], angles) for n in users]
         if len(users) > 1:
-            profiles = [profile(case.jobs[n], ways[n], link, period_s, turns[n], angles) for n in users]
-            found = _best_shifts(profiles, [angles // turns[n] for n in users], case.capacity_bps[link])
+            found = _best_shifts(profiles, [angles // turns[n] for n in users], bps)
             shifted = [np.roll(each, by) for each, by in zip(profiles, found, strict=True)]
-            of_link[link] = (score(shifted, case.capacity_bps[link]), dict(zip(users, found, strict=True)))
-    links = {tuple(found): found for _, found in sorted(of_link.values(), key=lambda each: -each[0])}
+            of_link[users] = min(of_link.get(users, (2.0, found)), (score(shifted, bps), found))
     shift_of: dict[int, int] = {}
-    for root in sorted({n for users in links for n in users}):
-        if root in shift_of:
-            continue
-        shift_of[root] = 0
-        due = deque([(root, ())])
+    for root in sorted({n for users in of_link for n in users}):
+        due = deque[tuple[int, tuple[int, ...]]]([] if root in shift_of else [(root, ())])
+        shift_of.setdefault(root, 0)
         while due:
             job, reached_by = due.popleft()
-            for users, found in links.items():
+            for users, (_, found) in of_link.items():
                 if job not in users or users == reached_by:
                     continue
+                at = dict(zip(users, found, strict=True))
                 for other in users:
-                    if other == job:
-                        continue
-                    if other in shift_of:
+                    if other in shift_of and other != job:
                         return None
-                    shift_of[other] = (shift_of[job] - found[job] + found[other]) % (angles // turns[other])
-                    due.append((other, users))
+                    if other != job:
+                        shift_of[other] = (shift_of[job] - at[job] + at[other]) % (angles // turns[other])
+                        due.append((other, users))
     return shift_of
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from itertools import pairwise
 
 from controller.planning.contention.fluid import Case, Choice, Choices, Phase, TimedJob
 from signalbox.jobs.spec import JobId
@@ -76,7 +77,7 @@ def simulated_s(
     """Return the times between begins of iterations of each job.
 
     An iteration begins with its first communication, as slots do. Members wait for their slots."""
-    phase = {job: 0 for job in choices}
+    phase = dict.fromkeys(choices, 0)
     due_s = {job: _slot_from(choice, begins_s[job], period_s) for job, choice in choices.items()}
     begun: dict[int, list[float]] = {job: [] for job in choices}
     left: dict[int, float] = {}
@@ -100,7 +101,7 @@ def simulated_s(
             due_s[job] = now + case.jobs[job].phases[phase[job]].compute_s
             if not phase[job]:
                 due_s[job] = _slot_from(choices[job], due_s[job], period_s)
-    return {job: [b - a for a, b in zip(at, at[1:], strict=False)] for job, at in begun.items()}
+    return {job: [then - now for now, then in pairwise(at)] for job, at in begun.items()}
 
 
 def _slot_from(choice: Choice, at_s: float, period_s: float) -> float:
