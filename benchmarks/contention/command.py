@@ -21,9 +21,10 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.contention.cases import CLASSES, JOBS, WORKED_EXAMPLE, crux_case, one_of_each_pair
+from benchmarks.contention.enumeration import enumerated
 from benchmarks.measures import Row, report
 from controller.planning.contention import crux
-from controller.planning.contention.exact import NO_CIRCLE, Costs, enumerated, solve
+from controller.planning.contention.exact import NO_CIRCLE, Costs, solve
 from controller.planning.contention.fluid import Case, Choice, Choices, Objective, guaranteed_s, utilization
 from signalbox.commands.output import AsJson
 

@@ -1,4 +1,4 @@
-"""The best plan of a few jobs: by enumeration, and by CP-SAT over way x rank x start.
+"""The best plan of a few jobs, by CP-SAT over way x rank x start.
 
 In: a ``Case``, the number of classes, and a circle. Out: choices, what they guarantee, and a lower bound of the
 objective. The search is exact for starts that are multiples of 1 / ``slots`` of the circle.
@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from controller.planning.contention.fluid import EPSILON, Case, Choice, Choices, Objective, guaranteed_s, iteration_s
@@ -123,54 +122,6 @@ class Costs:
 def _order(one: Choice, other: Choice) -> int:
     """Return 1 if the other goes first, 0 for equal ranks, and -1 if the other goes last."""
     return (one.rank > other.rank) - (one.rank < other.rank)
-
-
-def options(case: Case, number: int, ranks: int, circle: Circle) -> Iterator[Choice]:
-    """Yield all choices of a job."""
-    turns = circle.turns[number] if circle.turns else 0
-    for way, rank in product(range(len(case.jobs[number].ways)), range(ranks)):
-        yield Choice(way, rank)
-        for place in circle.places(number):
-            yield Choice(way, rank, circle.start_s(place), turns)
-
-
-def enumerated(
-    case: Case, objective: Objective, ranks: int, circle: Circle = NO_CIRCLE, below: float = math.inf
-) -> Solved:
-    """Return the best plan that costs less than ``below``, by enumeration; without choices if there is none.
-
-    A branch ends when the jobs chosen so far, and each of the others beside them, cost as much as the best plan. The
-    first member starts at 0, because a turn of all starts together changes nothing."""
-    costs = Costs(case, objective, circle)
-    best: Choices = {}
-    order = sorted(range(len(case.jobs)), key=lambda number: -len(case.jobs[number].ways))
-
-    def extend(chosen: dict[int, Choice]) -> None:
-        nonlocal best, below
-        if len(chosen) == len(order):
-            cost = costs.total(chosen, TOLERANCE)
-            if cost < below - EPSILON:
-                best, below = chosen, cost
-            return
-        anchored = any(choice.start_s is not None for choice in chosen.values())
-        number, *later = order[len(chosen) :]
-        branches = [
-            {**chosen, number: choice}
-            for choice in options(case, number, ranks, circle)
-            if anchored or not choice.start_s
-        ]
-        for least, now in sorted(((costs.total(now), now) for now in branches), key=itemgetter(0)):
-            if least >= below - EPSILON:
-                return
-            others = [
-                min(costs.of(other, {**now, other: each}) for each in options(case, other, ranks, circle))
-                for other in later
-            ]
-            if objective.total([least, *others]) < below - EPSILON:
-                extend(now)
-
-    extend({})
-    return replace(costs.solved(best), cost=below, bound=below)
 
 
 def solve(

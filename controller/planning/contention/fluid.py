@@ -257,11 +257,10 @@ class _Plan:
         links = self._links(number, phase)
         crowded = _undominated([link for link in links if link.load > 1 + EPSILON])
         delays = _delays(links)
-        most_s = ideal_s * max([1.0, *(link.load for link in crowded)])
-        capped_s = most_s
+        most_s = capped_s = ideal_s * max([1.0, *(link.load for link, _ in crowded)])
         if delays:
             floors = [link.load / link.floor if link.floor else math.inf for link in links if link.higher]
-            capped_s = ideal_s * max([1.0, *floors, *(link.load for link in crowded)])
+            capped_s = max(most_s, ideal_s * max(floors))
         took_s = 0.0
         grown_s = ideal_s
         while took_s < grown_s - EPSILON * ideal_s:
@@ -269,8 +268,8 @@ class _Plan:
             if took_s > _LONGEST * job.ideal_s:
                 return math.inf
             own_s = ideal_s
-            for link in crowded:
-                sends_s = {other: self._burst_s(other, (link.link,), took_s) for other in link.same}
+            for link, on in crowded:
+                sends_s = {other: self._burst_s(other, on, took_s) for other in link.same}
                 own_s += link.worst_s(ideal_s, sends_s) - ideal_s
             delay_s = sum(part * self._burst_s(other, on, took_s) for other, (part, on) in delays.items())
             grown_s = min(capped_s, min(own_s, most_s) + delay_s)
@@ -350,13 +349,13 @@ class _Plan:
         return job.phases[phase].ideal_s * (1 + max(0.0, slack_s) / job.sending_s)
 
     def _links(self, number: int, phase: int) -> list[_Link]:
-        """Return the links of a job's phase that it shares with other jobs."""
+        """Return the links of a job's phase that it shares with other jobs, or overfills by itself."""
         way, rank = self._choices[number][:2]
         links = []
         for link, bps in self._case.jobs[number].ways[way][phase].items():
-            if len(self._users[link]) == 1:
-                continue
             room = self._room(link, rank)
+            if len(self._users[link]) == 1 and bps <= room:
+                continue
             others = [(job, self._choices[job].rank, self._peak[job][link] / room) for job in self._users[link]]
             same = {job: peak for job, of, peak in others if of == rank and job != number}
             higher = {job: peak for job, of, peak in others if of < rank}
@@ -373,26 +372,30 @@ class _Plan:
 
 
 def _delays(links: Sequence[_Link]) -> dict[int, tuple[float, tuple[int, ...]]]:
-    """Return for each job of a higher rank the fraction of its sending time that it costs, and the links where.
+    """Return for each job of a higher rank how many times its sending time it costs, and the links where.
 
-    The same bits of a job cross all of its links at once, so only the link with the largest fraction counts."""
+    The same bits of a job cross all of its links at once, so only the link where they cost most counts."""
     found: dict[int, tuple[float, tuple[int, ...]]] = {}
     for link in links:
         if link.overfull:
             for job, part in link.higher.items():
                 most, on = found.get(job, (0.0, ()))
-                found[job] = max(most, min(1.0, part)), (*on, link.link)
+                found[job] = max(most, part), (*on, link.link)
     return found
 
 
-def _undominated(links: Sequence[_Link]) -> list[_Link]:
-    """Return the links without those on which every job is at most as large as on another link of the list."""
-    kept: list[_Link] = []
+def _undominated(links: Sequence[_Link]) -> list[tuple[_Link, tuple[int, ...]]]:
+    """Return the links without those on which every job is at most as large as on another link of the list.
+
+    With each link come all links that it stands for, because a job may use them in different phases."""
+    kept: list[tuple[_Link, tuple[int, ...]]] = []
     for link in sorted(links, key=lambda each: -each.load):
-        if not any(
-            link.own <= other.own * (1 + EPSILON)
-            and all(part <= other.same.get(job, 0.0) * (1 + EPSILON) for job, part in link.same.items())
-            for other in kept
-        ):
-            kept.append(link)
+        for place, (other, on) in enumerate(kept):
+            if link.own <= other.own * (1 + EPSILON) and all(
+                part <= other.same.get(job, 0.0) * (1 + EPSILON) for job, part in link.same.items()
+            ):
+                kept[place] = other, (*on, link.link)
+                break
+        else:
+            kept.append((link, (link.link,)))
     return kept

@@ -11,6 +11,10 @@ from controller.planning.contention.fluid import Case, Choice, Choices, Phase, T
 from signalbox.jobs.spec import JobId
 
 
+DEMANDS = (0.25, 0.5, 0.5, 1.0, 1.0, 1.5)
+"""Demands of random jobs. A job may overfill a link by itself."""
+
+
 def random_case(seed: int, most_jobs: int = 4, links: int = 3, floor: float = 0.0, most_ways: int = 2) -> Case:
     """Return up to ``most_jobs`` jobs with short periods on links of capacity 1."""
     chance = random.Random(seed)
@@ -23,9 +27,7 @@ def random_case(seed: int, most_jobs: int = 4, links: int = 3, floor: float = 0.
         ways = []
         for _ in range(chance.randint(1, most_ways)):
             used = chance.sample(range(links), chance.randint(1, links))
-            ways.append(
-                tuple({link: chance.choice((0.25, 0.5, 1.0)) for link in used if chance.random() < 0.9} for _ in phases)
-            )
+            ways.append(tuple({link: chance.choice(DEMANDS) for link in used if chance.random() < 0.9} for _ in phases))
         jobs.append(TimedJob(JobId(f"j{number}"), phases, tuple(ways), chance.choice((1.0, 2.0, 5.0, 10.0))))
     return Case((1.0,) * links, tuple(jobs), floor)
 

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from benchmarks.contention.enumeration import enumerated
 from controller.planning.contention import cassini
-from controller.planning.contention.exact import NO_CIRCLE, Circle, Costs, circles, enumerated, solve
+from controller.planning.contention.exact import NO_CIRCLE, Circle, Costs, circles, solve
 from controller.planning.contention.fluid import Case, Choice, Objective, Phase, TimedJob, price_bound
 from signalbox.jobs.spec import JobId
 from tests.support.planning.timed_jobs import random_case
