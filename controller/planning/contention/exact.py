@@ -28,6 +28,14 @@ STRETCHES = (1.02, 1.05, 1.1, 1.2, 1.35, 1.5)
 _SCALE = 1_000_000
 _PROVEN = 1e-5
 """Largest difference of a cost and its bound at which the cost is proven to be optimal."""
+_PARAMETERS = {
+    "num_workers": 1,
+    "linearization_level": 0,
+    "cp_model_probing_level": 0,
+    "symmetry_level": 0,
+    "max_presolve_iterations": 1,
+}
+"""Parameters of CP-SAT: each round changes little, so a long presolve does not pay."""
 _LEADS = range(-3, 4)
 """Differences of two ranks."""
 _NEVER = 1_000 * _SCALE
@@ -94,12 +102,17 @@ class Costs:
         self._case, self._objective, self._circle = case, objective, circle
         self._links = [[peak.keys() for peak in job.peaks] for job in case.jobs]
         self._known: dict[Any, float] = {}
+        self._like: dict[tuple[int, int, int, int], int] = {}
 
     def of(self, number: int, choices: Choices, max_wait: float = math.inf) -> float:
         """Return the cost of a job beside others; infinite for a member whose circle is not kept."""
         own = choices[number]
         links = self._links[number][own.way]
-        beside = {job: each for job, each in choices.items() if not links.isdisjoint(self._links[job][each.way])}
+        beside = {
+            job: each._replace(way=self._first_like(number, own.way, job, each.way))
+            for job, each in choices.items()
+            if not links.isdisjoint(self._links[job][each.way])
+        }
         beside[number] = own
         if not self._case.floor:  # only the order of ranks matters
             beside = {job: each._replace(rank=1 - _order(own, each)) for job, each in beside.items()}
@@ -109,6 +122,14 @@ class Costs:
             kept = own.start_s is None or took_s < math.inf
             self._known[key] = self._objective.cost(self._case.jobs[number], took_s) if kept else math.inf
         return self._known[key]
+
+    def _first_like(self, number: int, own: int, other: int, way: int) -> int:
+        """Return the first way on which the other job has the same demands on the links of the job's way."""
+        if (number, own, other, way) not in self._like:
+            ways, links = self._case.jobs[other].ways, self._links[number][own]
+            on_links = [tuple(tuple(phase.get(link, 0.0) for link in links) for phase in each) for each in ways]
+            self._like |= {(number, own, other, each): on_links.index(on) for each, on in enumerate(on_links)}
+        return self._like[number, own, other, way]
 
     def total(self, choices: Choices, max_wait: float = math.inf) -> float:
         return self._objective.total([self.of(number, choices, max_wait) for number in choices])
@@ -286,7 +307,8 @@ class _Model:
             self._cp.add(total == sum(costs))
         self._cp.minimize(total)
         solver = cp_model.CpSolver()
-        solver.parameters.num_workers, solver.parameters.linearization_level = 1, 0
+        for name, value in _PARAMETERS.items():
+            setattr(solver.parameters, name, value)
         until = time.perf_counter() + time_limit_s
         best = self._costs.solved(start)
         while best.cost > bound + _PROVEN and (left_s := until - time.perf_counter()) > 0:

@@ -91,11 +91,13 @@ class TimedJob:
         return sent
 
     def burst_s(self, way: int, links: Collection[int], within_s: float) -> float:
-        """Return how many of ``within_s`` seconds the job can send over any of these links, at full demand.
+        """Return how many of ``within_s`` seconds the job can send over any of these of its links, at full demand.
 
         The densest seconds of an undisturbed job begin with a phase that uses the links. Delays only thin them out."""
-        uses = [any(link in of for link in links) for of in self.ways[way]]
         turns, rest_s = divmod(within_s, self.ideal_s)
+        if len(self.phases) == 1:
+            return turns * self.sending_s + min(rest_s, self.sending_s)
+        uses = [any(link in of for link in links) for of in self.ways[way]]
         most, count = 0.0, len(self.phases)
         for first in range(count):
             left_s, sent_s = rest_s, 0.0
