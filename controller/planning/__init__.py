@@ -19,5 +19,6 @@ The other modules:
 - ``efficiency``: load, slowdown and efficiency of phases and jobs, and the slowdowns under hashing.
 - ``certificate``: makes proofs. ``verify``: checks them and needs only Python; docs/verify_plan.py links to it.
 - ``baselines``: the slowdowns under published routing schemes.
+- ``contention``: jobs that share links in time, with slots and classes; not used by the planner yet.
 - ``analysis``: questions about the running network.
 """
