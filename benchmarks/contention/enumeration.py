@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 from operator import itemgetter
 
-from controller.planning.contention.exact import NO_CIRCLE, TOLERANCE, Circle, Costs, Solved
+from controller.planning.contention.exact import NO_CIRCLE, Circle, Costs, Solved
 from controller.planning.contention.fluid import EPSILON, Case, Choice, Choices, Objective
 
 
@@ -35,7 +35,7 @@ def enumerated(
     def extend(chosen: dict[int, Choice]) -> None:
         nonlocal best, below
         if len(chosen) == len(order):
-            cost = costs.total(chosen, TOLERANCE)
+            cost = costs.total(chosen)
             if cost < below - EPSILON:
                 best, below = chosen, cost
             return
@@ -46,7 +46,7 @@ def enumerated(
             for choice in options(case, number, ranks, circle)
             if anchored or not choice.start_s
         ]
-        for least, now in sorted(((costs.total(now), now) for now in branches), key=itemgetter(0)):
+        for least, now in sorted(((costs.total(now, waits=False), now) for now in branches), key=itemgetter(0)):
             if least >= below - EPSILON:
                 return
             others = [

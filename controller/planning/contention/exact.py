@@ -21,7 +21,7 @@ from controller.planning.contention.fluid import EPSILON, Case, Choice, Choices,
 from controller.planning.whole_flows.cpsat import cp_model
 
 TOLERANCE = 0.02
-"""Largest wait of a member in an iteration, as a fraction of its ideal iteration."""
+"""Relative difference of a member's ideal iteration and its part of the circle's period."""
 MOST_TURNS = 4
 STRETCHES = (1.02, 1.05, 1.1, 1.2, 1.35, 1.5)
 """Periods of circles, as multiples of one that members can keep without sharing."""
@@ -50,6 +50,8 @@ class Circle(NamedTuple):
     """Iterations of each job per turn; 0 for a job that stays free. Empty: all jobs stay free."""
     slots: int = 1
     """Number of places where a slot can begin; a multiple of all turns."""
+    max_wait: float = TOLERANCE
+    """Largest wait of a member in an iteration, as a fraction of its ideal iteration."""
 
     def start_s(self, place: int) -> float:
         return place * self.period_s / self.slots
@@ -79,7 +81,7 @@ class Solved:
 def circles(case: Case, slots: int, stretches: Sequence[float] = (1.0, *STRETCHES)) -> Iterator[Circle]:
     """Yield circles that at least two jobs can keep with short waits, if they do not disturb each other.
 
-    Longer ones follow, for jobs that disturb each other."""
+    Longer ones follow, for jobs that disturb each other. There, members wait that are disturbed less than others."""
     found = set()
     for job, turns in product(case.jobs, range(1, MOST_TURNS + 1)):
         for stretch in stretches:
@@ -91,7 +93,8 @@ def circles(case: Case, slots: int, stretches: Sequence[float] = (1.0, *STRETCHE
             ]
             if sum(map(bool, counts)) > 1 and math.gcd(*counts) == 1:
                 unit = math.lcm(*filter(None, counts))
-                found.add((stretch, Circle(period_s, tuple(counts), unit * math.ceil(slots / unit))))
+                max_wait = stretch - 1 + TOLERANCE
+                found.add((stretch, Circle(period_s, tuple(counts), unit * math.ceil(slots / unit), max_wait)))
     yield from (circle for _, circle in sorted(found))
 
 
@@ -131,12 +134,14 @@ class Costs:
             self._like |= {(number, own, other, each): on_links.index(on) for each, on in enumerate(on_links)}
         return self._like[number, own, other, way]
 
-    def total(self, choices: Choices, max_wait: float = math.inf) -> float:
+    def total(self, choices: Choices, waits: bool = True) -> float:
+        """Return the cost of all jobs. ``waits``: whether a circle with longer waits than allowed is not kept."""
+        max_wait = self._circle.max_wait if waits else math.inf
         return self._objective.total([self.of(number, choices, max_wait) for number in choices])
 
     def solved(self, choices: Choices, bound: float = 0.0, rounds: int = 0) -> Solved:
-        took_s = guaranteed_s(self._case, choices, self._circle.period_s, TOLERANCE)
-        cost = self.total(choices, TOLERANCE)
+        took_s = guaranteed_s(self._case, choices, self._circle.period_s, self._circle.max_wait)
+        cost = self.total(choices)
         return Solved(choices, self._circle, took_s, cost, min(bound, cost), rounds)
 
 
@@ -231,7 +236,12 @@ class _Model:
 
         The bound holds for all choices that cost it no less. With ``max_wait`` it holds for exactly these choices,
         because other jobs can also make waits shorter."""
-        cost, own, of, exact = self._cost(number, choices, max_wait), choices[number], self._jobs[number], max_wait < 1
+        cost, own, of, exact = (
+            self._cost(number, choices, max_wait),
+            choices[number],
+            self._jobs[number],
+            max_wait < math.inf,
+        )
         if not cost:
             return
         conditions = [self._way_in(number, {own.way}), ~of.member if own.start_s is None else of.member]
@@ -239,7 +249,7 @@ class _Model:
             if other == number:
                 continue
             ways = {choice.way} if exact else self._ways_like(other, choice.way, number, own.way)
-            conditions += [self._way_in(other, ways), self._ordered(number, other, _order(own, choice), exact)]
+            conditions += [self._way_in(other, ways), self._ordered(number, other, _order(own, choice))]
             if own.start_s is not None:
                 member = self._jobs[other].member
                 conditions.append(~member if choice.start_s is None else member)
@@ -248,7 +258,7 @@ class _Model:
         if self._case.floor:
             lower = [other for other, choice in choices.items() if _order(own, choice) < 0]
             for one, two in combinations(lower, 2):
-                conditions.append(self._ordered(one, two, _order(choices[one], choices[two]), exact))
+                conditions.append(self._ordered(one, two, _order(choices[one], choices[two])))
         self._cp.add(of.cost >= cost).only_enforce_if([each for each in conditions if each is not None])
 
     def _ways_like(self, other: int, way: int, number: int, own: int) -> set[int]:
@@ -266,13 +276,9 @@ class _Model:
     def _way_in(self, number: int, ways: Set[int]) -> Any:
         return self._condition(("way", number), self._jobs[number].way, ways, range(len(self._case.jobs[number].ways)))
 
-    def _ordered(self, number: int, other: int, order: int, exact: bool) -> Any:
-        """Return the condition that ranks have this order. Without floors, a higher rank costs others no less."""
-        leads = {
-            lead
-            for lead in _LEADS
-            if (lead > 0) - (lead < 0) == order or (not exact and not self._case.floor and lead > order)
-        }
+    def _ordered(self, number: int, other: int, order: int) -> Any:
+        """Return the condition that the other job goes first (1), has an equal rank (0), or goes last (-1)."""
+        leads = {lead for lead in _LEADS if (lead > 0) - (lead < 0) == order}
         return self._condition(("rank", number, other), self._jobs[number].rank - self._jobs[other].rank, leads, _LEADS)
 
     def _placed(self, number: int, other: int, apart_s: float) -> Any:
@@ -343,7 +349,7 @@ class _Model:
                 kept = fewer if self._cost(number, fewer) >= cost else kept
             self._bound(number, kept)
         for number, choice in choices.items() if not found else ():
-            if choice.start_s is not None and self._cost(number, choices, TOLERANCE) == _NEVER:
-                self._bound(number, choices, TOLERANCE)
+            if choice.start_s is not None and self._cost(number, choices, self._circle.max_wait) == _NEVER:
+                self._bound(number, choices, self._circle.max_wait)
                 found = True
         return found
