@@ -36,6 +36,8 @@ _PARAMETERS = {
     "max_presolve_iterations": 1,
 }
 """Parameters of CP-SAT: each round changes little, so a long presolve does not pay."""
+_FEW_ROUNDS = 5
+"""Round before which the model gets bounds of all triples; most small cases end sooner."""
 _LEADS = range(-3, 4)
 """Differences of two ranks."""
 _NEVER = 1_000 * _SCALE
@@ -105,14 +107,14 @@ class Costs:
         self._case, self._objective, self._circle = case, objective, circle
         self._links = [[peak.keys() for peak in job.peaks] for job in case.jobs]
         self._known: dict[Any, float] = {}
-        self._like: dict[tuple[int, int, int, int], int] = {}
+        self._like: dict[tuple[int, int, int], list[int]] = {}
 
     def of(self, number: int, choices: Choices, max_wait: float = math.inf) -> float:
         """Return the cost of a job beside others; infinite for a member whose circle is not kept."""
         own = choices[number]
         links = self._links[number][own.way]
         beside = {
-            job: each._replace(way=self._first_like(number, own.way, job, each.way))
+            job: each._replace(way=self.ways_beside(number, own.way, job)[each.way])
             for job, each in choices.items()
             if not links.isdisjoint(self._links[job][each.way])
         }
@@ -126,13 +128,14 @@ class Costs:
             self._known[key] = self._objective.cost(self._case.jobs[number], took_s) if kept else math.inf
         return self._known[key]
 
-    def _first_like(self, number: int, own: int, other: int, way: int) -> int:
-        """Return the first way on which the other job has the same demands on the links of the job's way."""
-        if (number, own, other, way) not in self._like:
+    def ways_beside(self, number: int, own: int, other: int) -> Sequence[int]:
+        """Return for each way of ``other`` its first way with the same demands on the links of the job's way ``own``."""
+        key = (number, own, other)
+        if key not in self._like:
             ways, links = self._case.jobs[other].ways, self._links[number][own]
             on_links = [tuple(tuple(phase.get(link, 0.0) for link in links) for phase in each) for each in ways]
-            self._like |= {(number, own, other, each): on_links.index(on) for each, on in enumerate(on_links)}
-        return self._like[number, own, other, way]
+            self._like[key] = [on_links.index(on) for on in on_links]
+        return self._like[key]
 
     def total(self, choices: Choices, waits: bool = True) -> float:
         """Return the cost of all jobs. ``waits``: whether a circle with longer waits than allowed is not kept."""
@@ -182,7 +185,7 @@ class _Job(NamedTuple):
 class _Model:
     def __init__(self, case: Case, objective: Objective, ranks: int, circle: Circle) -> None:
         self._case, self._objective, self._circle = case, objective, circle
-        self._costs = Costs(case, objective, circle)
+        self._costs, self._ranks = Costs(case, objective, circle), ranks
         self._cp = cp_model.CpModel()
         self._conditions: dict[Any, Any] = {}
         self._apart: dict[tuple[int, int], Any] = {}
@@ -230,6 +233,20 @@ class _Model:
             if self._circle.places(other):
                 for place in range(self._circle.slots):
                     self._bound(number, {number: placed, other: self._member(beside, other, place)})
+
+    def _bound_triples(self) -> None:
+        """Add the costs of each free job beside two others that cost it more than one of them."""
+        numbers = range(len(self._jobs))
+        for number, one, two in permutations(numbers, 3):
+            if one > two:
+                continue
+            for own in range(len(self._case.jobs[number].ways)):
+                ways = [sorted({*self._costs.ways_beside(number, own, other)}) for other in (one, two)]
+                for way, other_way, rank, other_rank in product(*ways, (0, 1), (0, 1)):
+                    choices = {number: Choice(own, 1), one: Choice(way, rank), two: Choice(other_way, other_rank)}
+                    pairs = ({number: choices[number], other: choices[other]} for other in (one, two))
+                    if self._cost(number, choices) > max(self._cost(number, pair) for pair in pairs):
+                        self._bound(number, choices)
 
     def _bound(self, number: int, choices: Choices, max_wait: float = math.inf) -> None:
         """Add that the job costs at least as much as it does beside only these others.
@@ -323,6 +340,8 @@ class _Model:
             if best.cost < math.inf:
                 self._cp.add(total <= math.ceil(best.cost * _SCALE))
             rounds += 1
+            if rounds == _FEW_ROUNDS and self._ranks > 1:
+                self._bound_triples()
             if solver.solve(self._cp) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
                 break
             bound = max(bound, solver.best_objective_bound / _SCALE)
