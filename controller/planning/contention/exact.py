@@ -129,7 +129,7 @@ class Costs:
         return self._known[key]
 
     def ways_beside(self, number: int, own: int, other: int) -> Sequence[int]:
-        """Return for each way of ``other`` its first way with the same demands on the links of the job's way ``own``."""
+        """Return for each way of ``other`` its first way with equal demands on the links of the job's way ``own``."""
         key = (number, own, other)
         if key not in self._like:
             ways, links = self._case.jobs[other].ways, self._links[number][own]

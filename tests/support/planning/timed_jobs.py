@@ -10,7 +10,6 @@ from itertools import pairwise
 from controller.planning.contention.fluid import Case, Choice, Choices, Phase, TimedJob
 from signalbox.jobs.spec import JobId
 
-
 DEMANDS = (0.25, 0.5, 0.5, 1.0, 1.0, 1.5)
 """Demands of random jobs. A job may overfill a link by itself."""
 

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from benchmarks.contention.cases import crux_case, one_of_each_pair
 from benchmarks.contention.enumeration import enumerated
-from controller.planning.contention import cassini
+from controller.planning.contention import cassini, crux
 from controller.planning.contention.exact import NO_CIRCLE, Circle, Costs, circles, solve
 from controller.planning.contention.fluid import Case, Choice, Objective, Phase, TimedJob, price_bound
 from signalbox.jobs.spec import JobId
@@ -28,6 +29,16 @@ def test_the_search_proves_the_plan_that_enumeration_finds(seed: int) -> None:
     assert Costs(case, objective, circle).total(found.choices) == pytest.approx(found.cost)
     for link in range(len(case.capacity_bps)):
         assert price_bound(case, {link: 1.0}, objective) <= best.cost + 1e-9
+
+
+def test_bounds_of_triples_prove_a_plan_for_which_pairs_do_not_suffice() -> None:
+    theirs = crux.crux(crux_case(8), 3)
+    case, start = one_of_each_pair(crux_case(8), theirs)
+    found = solve(case, Objective.WORK, 3, start=start)
+    cost = Costs(case, Objective.WORK, NO_CIRCLE).total(start)
+    assert enumerated(case, Objective.WORK, 3, below=cost).cost == pytest.approx(found.cost)
+    assert cost - 0.8 > found.cost == pytest.approx(found.bound, abs=2e-5)
+    assert 5 <= found.rounds <= 8
 
 
 def test_three_jobs_in_a_loop_of_links_get_slots_although_cassini_excludes_them() -> None:
