@@ -191,6 +191,11 @@ class _Model:
         self._apart: dict[tuple[int, int], Any] = {}
         numbers = range(len(case.jobs))
         self._jobs = [self._variables(number, ranks) for number in numbers]
+        for number in numbers:
+            for alone in map(Choice, range(len(case.jobs[number].ways))):
+                self._bound(number, {number: alone})
+                if circle.places(number):
+                    self._bound(number, {number: self._member(alone, number, 0)})
         for number, other in permutations(numbers, 2):
             for way, other_way, order in product(
                 range(len(case.jobs[number].ways)), range(len(case.jobs[other].ways)), (0, 1, -1)
@@ -210,8 +215,7 @@ class _Model:
         )
         cp.add(of.place == 0).only_enforce_if(~of.member)
         if self._circle.places(number):
-            alone = self._cost(number, {number: self._member(Choice(), number, 0)})
-            cp.add_linear_constraint(of.cost, alone, _NEVER - 1).only_enforce_if(of.member)
+            cp.add(of.cost < _NEVER).only_enforce_if(of.member)
         return of
 
     def _member(self, choice: Choice, number: int, place: int) -> Choice:
