@@ -66,6 +66,13 @@ def test_another_way_is_taken_where_slots_alone_do_not_help() -> None:
     assert found.cost == 0.0
 
 
+def test_a_job_gets_a_slot_on_its_second_way_if_it_overfills_its_first_by_itself() -> None:
+    either = TimedJob(JobId("j"), (Phase(5, 5),), (({0: 1.5},), ({0: 1.0},)))
+    found = solve(Case((1.0,), (either, job(5, 5))), Objective.WORST, 1, Circle(10.0, (1, 1), 10))
+    assert found.choices == {0: Choice(1, 0, 0.0), 1: Choice(0, 0, 5.0)}
+    assert found.cost == 0.0
+
+
 def test_the_bound_of_an_interrupted_search_is_at_most_the_cost_of_the_best_plan() -> None:
     case = random_case(7, most_jobs=4)
     found = solve(case, Objective.WORK, 3, time_limit_s=0.0)
