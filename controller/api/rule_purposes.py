@@ -32,6 +32,7 @@ from controller.tables.rules import (
     Prefix,
     Rule,
     RuleSet,
+    SetDscp,
     Table,
     ToController,
     ToGroup,
@@ -235,6 +236,8 @@ def _action(action: Action) -> str:
             return f"output:{port}"
         case ToGroup(group_id):
             return f"group:{group_id}"
+        case SetDscp(dscp):
+            return f"set_field:{dscp}->ip_dscp"
         case AnyPort():
             return "load:0->NXM_OF_IN_PORT[]"
         case ToController():

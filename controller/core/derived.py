@@ -83,7 +83,7 @@ class Derived:
         one_way_at = ports_by_switch(one_way)
         pipeline = Pipeline(PipelineSettings(rate_pps, config.fabric.leaf_prefix_length, gateways, one_way_at))
         by_link, counted_links = FlowsByLink(), CountedLinks()
-        pins = Pins(by_link)
+        pins, routes = Pins(by_link), s.routes
 
         # ---- jobs
 
@@ -193,7 +193,8 @@ class Derived:
         )
         """Jobs that have rules: at least one of their hosts is known, and they are not waiting for their first plan."""
         self.pins = Row(
-            pins, lambda: (self.forwarding(), self.with_rules(), s.routes.routes, s.routes.orphans, pins.turn)
+            pins,
+            lambda: (self.forwarding(), self.with_rules(), routes.routes, routes.orphans, pins.turn, extension.dscp),
         )
         """Wanted pins: rules that lead a flow along its route, or only count it.
 

@@ -230,6 +230,11 @@ class Extension:
         A link is used only after a probe has arrived over it. The mapping is the same object while no link changes."""
         return _NO_LINKS
 
+    @property
+    def dscp(self) -> Mapping[JobId, int]:
+        """DSCP that switches write into the packets of each job with a class. The same object while nothing changes."""
+        return _NO_DSCP
+
     def waiting(self) -> Mapping[JobId, str]:
         """Return why each waiting job waits, for example because another job occupies its links or hosts."""
         return _NO_JOBS
@@ -252,3 +257,4 @@ class Extension:
 
 _NO_LINKS: Mapping[PortRef, PortRef] = {}
 _NO_JOBS: Mapping[JobId, str] = {}
+_NO_DSCP: Mapping[JobId, int] = {}

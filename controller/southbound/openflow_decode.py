@@ -19,7 +19,7 @@ import numpy as np
 
 from controller.fabric.topology import Port, PortNo
 from controller.southbound.framework import ofp
-from controller.southbound.openflow_encode import CLEAR_IN_PORT
+from controller.southbound.openflow_encode import CLEAR_IN_PORT, SET_DSCP
 from controller.southbound.openflow_framing import Malformed
 from controller.tables.messages import PortCount
 from controller.tables.rules import (
@@ -59,6 +59,7 @@ _GROUP_KINDS: dict[int, Literal["select", "fast_failover", "other"]] = {
     ofp.OFPGT_SELECT: "select",
     ofp.OFPGT_FF: "fast_failover",
 }
+_OTHER_ACTIONS: dict[bytes, Action] = {CLEAR_IN_PORT: AnyPort(), **{packed: to for to, packed in SET_DSCP.items()}}
 _METER_FLAGS = ofp.OFPMF_PKTPS | ofp.OFPMF_BURST
 
 _PORT = struct.Struct("!I4x6s2x16sII16xII")
@@ -545,10 +546,8 @@ def actions_of(data: bytes, at: int, end: int) -> tuple[Action, ...] | None:
                 actions.append(ToController() if max_len == ofp.OFPCML_NO_BUFFER else None)
         elif kind == ofp.OFPAT_GROUP:
             actions.append(ToGroup(_U32.unpack_from(data, start + 4)[0]))
-        elif data[start:stop] == CLEAR_IN_PORT:
-            actions.append(AnyPort())
         else:
-            actions.append(None)
+            actions.append(_OTHER_ACTIONS.get(data[start:stop]))
     whole = tuple(action for action in actions if action is not None)
     return whole if len(whole) == len(actions) else None
 

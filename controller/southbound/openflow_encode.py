@@ -32,6 +32,7 @@ from controller.tables.rules import (
     Output,
     Prefix,
     RuleMod,
+    SetDscp,
     Table,
     ToController,
     ToGroup,
@@ -92,7 +93,7 @@ def mod_message(mod: RuleMod) -> bytes:
         if isinstance(rule, GroupRule):
             return _group_mod(mod.op, rule)
         return _meter_mod(mod.op, rule)
-    except (struct.error, OverflowError) as error:
+    except (struct.error, OverflowError, KeyError) as error:
         raise ValueError(f"{rule} does not fit into a message: {error}") from None
 
 
@@ -208,6 +209,12 @@ def _port(field: int, ports: PortClass) -> bytes:
 
 # ---- instructions, actions, buckets
 
+SET_DSCP = {
+    SetDscp(dscp): struct.pack("!HH4sB7x", ofp.OFPAT_SET_FIELD, 16, _header(ofp.OFPXMT_OFB_IP_DSCP, 1), dscp)
+    for dscp in range(64)
+}
+"""Action that writes each DSCP (section 7.2.5.11): one field, padded to 16 bytes."""
+
 
 @lru_cache(maxsize=1 << 14)
 def _instructions(actions: tuple[Action, ...], goto: Table | None, meter: int | None) -> bytes:
@@ -231,6 +238,8 @@ def _action(action: Action) -> bytes:
         return _GROUP.pack(ofp.OFPAT_GROUP, _GROUP.size, action.group_id)
     if isinstance(action, AnyPort):
         return CLEAR_IN_PORT
+    if isinstance(action, SetDscp):
+        return SET_DSCP[action]
     if isinstance(action, ToController):
         return _OUTPUT.pack(ofp.OFPAT_OUTPUT, _OUTPUT.size, ofp.OFPP_CONTROLLER, ofp.OFPCML_NO_BUFFER)
     assert_never(action)

@@ -50,6 +50,7 @@ from controller.tables.rules import (
     Output,
     Prefix,
     RuleSet,
+    SetDscp,
     Table,
     ToController,
     ToGroup,
@@ -204,6 +205,8 @@ class Announcement(NamedTuple):
     alone: bool = True
     """Whether the rule for all packets of the pair belongs to this job. If not, the job has only rules for parts of the
     packets."""
+    marking: tuple[SetDscp, ...] = ()
+    """Marking of the job's packets at the switch of their source; empty for a job without a class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,8 @@ class Pin:
     """Subflows with the same path that share this pin; no subflow here has a pin of its own.
 
     Empty if the pin serves only ``flow``."""
+    marking: tuple[SetDscp, ...] = ()
+    """See ``Announcement``."""
     key: FlowKey = field(init=False, repr=False, compare=False)
     """Key of the pin's entry in table 1."""
 
@@ -266,7 +271,9 @@ def read_pin(rule: FlowRule) -> Pin | None:
         part = FlowPart(Transport.TCP, match.src_port, dst_ports=match.dst_port)
     elif match.ip_proto == IP_TCP and match.dst_port:
         part = FlowPart(Transport.TCP, match.dst_port, answers=True)
-    pin = Pin(FlowId(match.ip_src.address, match.ip_dst.address), cookie_owner(rule.cookie), None, part)
+    pin = Pin(
+        FlowId(match.ip_src.address, match.ip_dst.address), cookie_owner(rule.cookie), None, part, marking=rule.marking
+    )
     return pin if pin.key == rule.key else None
 
 
@@ -306,21 +313,16 @@ def both_directions(ways: Sequence[Routed], announced: Announcement, answered: b
     ``ways``: the routed flow of the link, or its subflows if they are planned as flows of their own. ``answered``:
     whether another virtual link, in the opposite direction, already has rules that serve the acknowledgements. If so,
     only the pins for data are returned."""
-    owner, parts, alone = announced
     paths = [(way.flow, [path for path, _ in way.route or ()]) for way in ways]
-    pins = tuple(_one_direction(paths, owner, parts, alone))
+    pins = tuple(_one_direction(paths, announced))
     if answered:
         return pins
-    answers = tuple(tuple(part._replace(answers=True) for part in bundle) for bundle in parts)
-    return pins + tuple(_one_direction([(way.flow.back, way.back) for way in ways], owner, answers, alone))
+    answers = tuple(tuple(part._replace(answers=True) for part in bundle) for bundle in announced.parts)
+    back = [(way.flow.back, way.back) for way in ways]
+    return pins + tuple(_one_direction(back, announced._replace(parts=answers)))
 
 
-def _one_direction(
-    flows: Sequence[tuple[FlowId, Sequence[Path | None]]],
-    owner: int,
-    parts: Sequence[tuple[FlowPart, ...]],
-    alone: bool,
-) -> Iterator[Pin]:
+def _one_direction(flows: Sequence[tuple[FlowId, Sequence[Path | None]]], announced: Announcement) -> Iterator[Pin]:
     """Yield the pins for one direction of a virtual link.
 
     A flow with a single path has one pin, for all packets of the pair. With several paths, each part of the packets has
@@ -328,19 +330,20 @@ def _one_direction(
     if one flow is split. If ``flows`` are several subflows, that pin has the path that most subflows share, and only
     subflows with other paths have pins of their own. ``alone``: see ``Announcement``; without it, there is no pin for
     the remaining packets."""
+    owner, parts, alone, marking = announced
     subflows = [(flow, path) for flow, paths in flows for path in paths or (None,)]
     whole = len(subflows) == 1
     common = subflows[0][1] if whole else _common_path([path for _, path in subflows]) if len(flows) > 1 else None
     if alone:
         together = () if whole or common is None else tuple(flow for flow, path in subflows if path == common)
-        yield Pin(subflows[0][0], owner, common, subflows=together)
+        yield Pin(subflows[0][0], owner, common, subflows=together, marking=marking)
         if whole:
             return
     bundles = [tuple(part for bundle in parts for part in bundle)] if whole else parts
     for (flow, path), bundle in zip(subflows, bundles, strict=False):
         if not alone or path not in (None, common):
             for part in bundle:
-                yield Pin(flow, owner, path, part)
+                yield Pin(flow, owner, path, part, marking=marking)
 
 
 def _common_path(paths: Sequence[Path | None]) -> Path | None:
@@ -370,7 +373,8 @@ def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: Grou
         if hop.dpid == here and (index == 0 or next_hops != (hop,)):
             ours = cookie(Table.PINNED, pin.owner)
             distance = len(pin.path or ()) - index
-            return FlowRule(pin.key, ours, (ToGroup(group_id(hop.port)),), distance=distance)
+            marking = pin.marking if index == 0 else ()
+            return FlowRule(pin.key, ours, (*marking, ToGroup(group_id(hop.port))), distance=distance)
     return None
 
 
@@ -380,7 +384,7 @@ def counting_rule(pin: Pin, distance: int) -> FlowRule:
     ``distance``: distance in links from the source's switch to the destination's. Smaller distances are installed
     first: the pins of subflows precede this rule, which replaces the pin of their flow."""
     ours = learning_cookie(pin.owner) if pin.learning else cookie(Table.PINNED, pin.owner)
-    return FlowRule(pin.key, ours, goto=Table.DEFAULT, distance=distance)
+    return FlowRule(pin.key, ours, pin.marking, Table.DEFAULT, distance=distance)
 
 
 def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
@@ -389,7 +393,7 @@ def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
     A missing group is one that the switch has refused. After the counting rule, the default table forwards the packets
     by ECMP. The result is the same object if no pin sends to a missing group."""
     counting = {
-        key: FlowRule(key, rule.cookie, goto=Table.DEFAULT, distance=rule.distance)
+        key: FlowRule(key, rule.cookie, rule.marking, Table.DEFAULT, distance=rule.distance)
         for key, rule in (rules.flows.items() if missing else ())
         if key.table == Table.PINNED and rule.group_id in missing
     }

@@ -17,7 +17,7 @@ from controller.jobs.job import Announcements, Job
 from controller.planning.problem import FlowId, Route, Routes, flow_ids
 from controller.shared_map import Index, Memo, SharedMap, differing, updated
 from controller.tables.flow_tables import Announcement, FlowPart, Pin, Routed, both_directions, reverse_path
-from controller.tables.rules import job_owner
+from controller.tables.rules import SetDscp, job_owner
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Pair
 
@@ -49,6 +49,8 @@ AT_ONCE = 64
 A flow with several pins in each direction counts several times. The limit keeps the control loop responsive while a
 plan for tens of thousands of flows is installed. Deriving the rules takes about as long as deriving the pins."""
 
+NO_DSCP: Mapping[JobId, int] = {}
+
 OTHERS = ""
 """Key of the pins that belong to no registered job, and of the pins for pairs that are being learnt."""
 
@@ -58,7 +60,7 @@ class Pins:
 
     A call derives the pins of a job again only for one of these reasons:
 
-    - The job has changed.
+    - The job or its DSCP has changed.
     - The job shares a pair of hosts with a job that has changed.
     - A route of the job has changed.
     - A link of one of its routes has changed."""
@@ -71,6 +73,7 @@ class Pins:
         self._hosts: Mapping[str, Host] = {}
         self._routes: Routes = {}
         self._links: Mapping[LinkId, Link] = {}
+        self._dscp = NO_DSCP
         self._back: dict[Path, Path] = {}
         self._counted: dict[JobId, Job] = {}
         self._known_hosts: Mapping[str, Host] = {}
@@ -98,7 +101,13 @@ class Pins:
         self.turn += self.due
 
     def __call__(
-        self, fabric: Fabric, jobs: Mapping[JobId, Job], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0
+        self,
+        fabric: Fabric,
+        jobs: Mapping[JobId, Job],
+        routes: Routes,
+        orphans: tuple[Pin, ...],
+        _turn: int = 0,
+        dscp: Mapping[JobId, int] = NO_DSCP,
     ) -> PinSet:
         """Return all pins: of announced flows between known hosts, then orphans, then learning pins.
 
@@ -109,6 +118,9 @@ class Pins:
         changes."""
         touched, gone = self._follow_jobs(jobs)
         self._follow_routes(routes, touched)
+        for job_id in (job_id for job_id, *_ in differing(self._dscp, dscp) if job_id in jobs):
+            touched[job_id] |= jobs[job_id].pairs
+        self._dscp = dscp
         of = self._found.of
         pins: dict[str, tuple[Pin, ...] | None] = dict.fromkeys(gone)
         at_once, moved = AT_ONCE, self._follow_hosts(fabric.hosts, jobs)
@@ -261,7 +273,8 @@ class Pins:
         ways = tuple(Routed(flow, of, tuple(self._back.get(path) for path, _ in of or ())) for flow, of in flows)
         opposite = pair[1], pair[0]
         alone = self._announced.first(pair) == job.id
-        announcement = Announcement(job_owner(job.id), parts_of(job, pair), alone)
+        marking = (SetDscp(self._dscp[job.id]),) if job.id in self._dscp else ()
+        announcement = Announcement(job_owner(job.id), parts_of(job, pair), alone, marking)
         answered = opposite in job.pairs or (alone and self._announced.first(opposite) is not None)
         yield from both_directions(ways, announcement, answered)
 

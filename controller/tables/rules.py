@@ -202,7 +202,13 @@ class AnyPort(PackedAsArray, tag="any_port", frozen=True):
     this purpose."""
 
 
-Action = Output | ToGroup | ToController | AnyPort
+class SetDscp(PackedAsArray, tag="dscp", frozen=True):
+    """Write the six DSCP bits of an IP packet, by which ports sort packets into queues; its ECN bits stay."""
+
+    dscp: int
+
+
+Action = Output | ToGroup | ToController | AnyPort | SetDscp
 
 
 class FlowKey(NamedTuple):
@@ -245,6 +251,10 @@ class FlowRule(_WithDistance, tag="flow", frozen=True):
     def group_id(self) -> int | None:
         """Id of the group to which the rule sends packets; None if there is no group."""
         return next((action.group_id for action in self.actions if isinstance(action, ToGroup)), None)
+
+    @property
+    def marking(self) -> tuple[SetDscp, ...]:
+        return tuple(action for action in self.actions if isinstance(action, SetDscp))
 
 
 class Bucket(PackedAsArray, frozen=True):

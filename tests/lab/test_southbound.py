@@ -36,6 +36,7 @@ from controller.tables.rules import (
     Rule,
     RuleMod,
     RuleSet,
+    SetDscp,
     Stage,
     Table,
     ToController,
@@ -153,6 +154,8 @@ def every_kind() -> RuleSet:
             (ToGroup(path),),
         ),
         *(FlowRule(pin_key(flow, part), pinned, (ToGroup(path),)) for flow in both for part in parts),
+        FlowRule(pin_key(FlowId("10.0.1.2", "10.0.3.1")), pinned, (SetDscp(26), ToGroup(path))),
+        FlowRule(pin_key(FlowId("10.0.1.2", "10.0.3.2")), pinned, (SetDscp(63),), Table.DEFAULT),
         FlowRule(FlowKey(Table.DEFAULT, 124, Match(eth_type=ETH_IPV4, ip_dst=leaf)), default, (ToGroup(ecmp),)),
         FlowRule(FlowKey(Table.DEFAULT, 124, Match(eth_type=ETH_ARP, arp_tpa=leaf)), default, (ToGroup(ecmp),)),
         FlowRule(
@@ -276,3 +279,22 @@ def test_packets_over_a_meters_limit_are_told_with_the_counters(lab: Lab) -> Non
     assert told.dpid == dpid
     assert told.punt_drops[PLAIN] <= 19
     install(lab, dpid, RuleMod("delete", punt), RuleMod("delete", limit))
+
+
+def test_a_switch_writes_the_dscp_of_a_pin_and_keeps_the_ecn_bits(lab: Lab) -> None:
+    name, dpid = lab.names[0], lab.dpids[0]
+    group = GroupRule(0x9001, "fast_failover", (Bucket(Output(PATCH), watch_port=PATCH),))
+    onward = FlowRule(FlowKey(Table.CONTROL, 0, Match()), cookie(Table.CONTROL), goto=Table.PINNED)
+    pin = FlowRule(pin_key(FlowId("10.9.1.1", "10.9.2.1")), cookie(Table.PINNED, 9), (ToGroup(0x9001),))
+    unmarked: tuple[RuleMod, ...] = tuple(RuleMod("add", rule) for rule in (onward, group, pin))
+    for mods, tos in (unmarked, 8), (modified(pin, 26), 26 << 2), (modified(pin, 10), 10 << 2):
+        assert install(lab, dpid, *mods) == SwitchResult()
+        assert mods[-1].rule in read(lab, dpid).rules.flows.values()
+        packet = f"in_port={PLAIN},tcp,nw_src=10.9.1.1,nw_dst=10.9.2.1,nw_tos=8,nw_ecn=2"
+        final = next(line for line in run("ovs-appctl", "ofproto/trace", name, packet).splitlines() if "Final" in line)
+        assert f"nw_tos={tos},nw_ecn=2" in final or (final == "Final flow: unchanged" and tos == 8)
+    install(lab, dpid, *(RuleMod("delete", rule) for rule in (pin, group, onward)))
+
+
+def modified(pin: FlowRule, dscp: int) -> tuple[RuleMod, ...]:
+    return (RuleMod("modify", FlowRule(pin.key, pin.cookie, (SetDscp(dscp), *pin.actions))),)

@@ -29,6 +29,7 @@ from controller.tables.rules import (
     Rule,
     RuleMod,
     RuleSet,
+    SetDscp,
     Table,
     ToController,
     ToGroup,
@@ -177,7 +178,7 @@ class FakeSwitch:
             for action in rule.actions:
                 if isinstance(action, AnyPort):
                     came_by = PortNo(0)
-                elif not isinstance(action, ToController):
+                elif not isinstance(action, ToController | SetDscp):
                     return came_by, action
             table = rule.goto
         return came_by, None

@@ -22,6 +22,7 @@ from controller.tables.rules import (
     Output,
     Prefix,
     RuleMod,
+    SetDscp,
     Table,
     ToController,
     ToGroup,
@@ -75,7 +76,9 @@ flow_rules = st.builds(
     FlowRule,
     keys,
     st.builds(cookie, st.sampled_from(Table), st.integers(0, (1 << 40) - 1)),
-    st.lists(outputs | to_groups | st.just(ToController()), max_size=3).map(tuple),
+    st.lists(outputs | to_groups | st.just(ToController()) | st.builds(SetDscp, st.integers(0, 63)), max_size=3).map(
+        tuple
+    ),
     optional(st.sampled_from(Table)),
     optional(st.integers(1, ofp.OFPM_MAX)),
 )
@@ -156,6 +159,8 @@ def _action(action: Any) -> Any:
         return ofp_parser.OFPActionOutput(action.port, 0)
     if isinstance(action, ToGroup):
         return ofp_parser.OFPActionGroup(action.group_id)
+    if isinstance(action, SetDscp):
+        return ofp_parser.OFPActionSetField(ip_dscp=action.dscp)
     return ofp_parser.OFPActionOutput(ofp.OFPP_CONTROLLER, ofp.OFPCML_NO_BUFFER)
 
 

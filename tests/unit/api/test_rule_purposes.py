@@ -25,6 +25,7 @@ from controller.tables.rules import (
     Prefix,
     Rule,
     RuleSet,
+    SetDscp,
     Table,
     ToController,
     ToGroup,
@@ -154,6 +155,7 @@ def test_matches(match: Match, text: str) -> None:
     [
         (FlowRule(FlowKey(Table.PINNED, 100, Match()), 0), "drop"),
         (FlowRule(FlowKey(Table.PINNED, 100, Match()), 0, (ToGroup(7),)), "group:7"),
+        (FlowRule(FlowKey(Table.PINNED, 100, Match()), 0, (SetDscp(26), ToGroup(7))), "set_field:26->ip_dscp,group:7"),
         (
             FlowRule(FlowKey(Table.CONTROL, 80, Match()), 0, (ToController(),), Table.PINNED, meter=3),
             "meter:3,CONTROLLER:65535,goto_table:1",

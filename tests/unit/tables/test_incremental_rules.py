@@ -43,6 +43,7 @@ class Scene:
         self.routes: dict[FlowId, Route] = {}
         self.fabric = FABRIC
         self.orphans: tuple[Pin, ...] = ()
+        self.dscp: dict[JobId, int] = {}
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -67,6 +68,7 @@ class Scene:
             case 6:
                 src, dst = draw.sample(IPS, 2)
                 self.orphans = (Pin(FlowId(src, dst), 7, None),) if draw.random() < 0.5 else ()
+                self.dscp = {JobId(f"job{draw.randrange(6)}"): draw.choice([10, 18]) for _ in range(2)}
             case 7:
                 moving, there = draw.sample(IPS, 2)
                 hosts = dict(self.fabric.hosts)
@@ -122,7 +124,7 @@ class Scene:
 
 def derived(fabric: Fabric, pins: Pins, pipeline: Pipeline, scene: Scene) -> tuple[list[Pin], dict[Dpid, RuleSet]]:
     routes: Routes = scene.routes
-    found = pins(fabric, by_id(*scene.jobs), routes, scene.orphans)
+    found = pins(fabric, by_id(*scene.jobs), routes, scene.orphans, 0, scene.dscp)
     return sorted(found, key=repr), dict(pipeline.desired(fabric, found, {}))
 
 
@@ -153,7 +155,7 @@ def test_links_that_packets_may_use_and_confirmed_routes_follow_job_by_job_too(s
     for _ in range(STEPS):
         scene.step()
         fabric, routes = scene.fabric, dict(scene.routes)
-        found = pins(fabric, by_id(*scene.jobs), routes, scene.orphans)
+        found = pins(fabric, by_id(*scene.jobs), routes, scene.orphans, 0, scene.dscp)
         wanted = pipeline.desired(fabric, found, {})
         drained = scene.draw.sample(list(FABRIC.links), scene.draw.choice([0, 0, 2]))
         usable = {link: of for link, of in fabric.links.items() if link not in drained} if drained else fabric.links
