@@ -110,7 +110,7 @@ class TimedJob:
 
 
 class Choice(NamedTuple):
-    """What a plan chooses for one job."""
+    """Choice of a plan for one job."""
 
     way: int = 0
     rank: int = 0
@@ -135,7 +135,7 @@ class Case:
 
 
 class Objective(StrEnum):
-    """What a plan makes small: ``WORST`` slowdown of an iteration, or ``WORK`` per second that is lost by sharing."""
+    """Cost that a plan makes small: ``WORST`` slowdown of an iteration, or ``WORK`` per second lost by sharing."""
 
     WORST = "worst"
     WORK = "work"

@@ -98,7 +98,7 @@ def test_a_change_and_the_end_of_a_class_modify_the_same_pins(fabric: FakeFabric
 
 
 def test_a_job_keeps_its_mark_while_it_uses_ecmp(fabric: FakeFabric, marking: Marking) -> None:
-    """Its plan is lost with a link; the counting rules that replace its pins mark its packets too."""
+    """The counting rules that replace its pins mark its packets too."""
     marking.chosen = {JobId("job"): 26}
     fabric.run(1)
     fabric.loop.state.routes.replace({})
