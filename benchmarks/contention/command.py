@@ -27,7 +27,6 @@ from benchmarks.measures import Row, report
 from controller.planning.contention import crux
 from controller.planning.contention.exact import NO_CIRCLE, Costs, solve
 from controller.planning.contention.fluid import Case, Choice, Choices, Objective, guaranteed_s, utilization
-from signalbox.commands.output import AsJson
 
 RESULTS = Path("out/bench/contention.json")
 MOST_WAYS = 2_000
@@ -111,7 +110,6 @@ def main(
     cases: Annotated[int, typer.Option(min=1, help="Number of small cases.")] = 100,
     first: Annotated[int, typer.Option(min=0, help="Seed of the first case.")] = 0,
     enumeration: Annotated[bool, typer.Option(help="Check best plans by enumeration where this takes seconds.")] = True,
-    as_json: AsJson = False,
 ) -> None:
     """Compare the best plans of small cases with those of Crux."""
     example = worked_example()
@@ -132,6 +130,6 @@ def main(
     count = len(found) - sum(each.startswith("case") for each in broken)
     checked = sum("enumerated" in case for case in found)
     proven = f"{count} of {len(found)} plans are proven to be the best; enumeration has checked {checked}"
-    report({"example": example, "cases": found}, RESULTS, as_json, tables, proven)
+    report({"example": example, "cases": found}, RESULTS, tables, proven)
     if broken:
         sys.exit(f"error: broken: {', '.join(broken)}")
