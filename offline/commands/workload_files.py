@@ -135,7 +135,9 @@ def simulate_command(
     ] = _DEFAULTS.replan,
     sharing: Annotated[
         Sharing,
-        typer.Option(help="How connections share a full link. equal: equally; weighted: by the demand of their flows."),
+        typer.Option(
+            help="How connections share a full link. equal: equally; weighted: by their demand; mltcp: by bytes sent."
+        ),
     ] = _DEFAULTS.sharing,
     lose_sent: Annotated[
         bool,

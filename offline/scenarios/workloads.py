@@ -11,8 +11,9 @@ flows in the order of the lines.
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,39 @@ from signalbox.files import read_bytes
 from signalbox.jobs.collectives import VirtualLink, virtual_links
 from signalbox.jobs.spec import JobId, JobSpec, Striping, Transport
 from signalbox.jobs.subflows import Connection, Dividing, Pair
+
+
+class Variation(NamedTuple):
+    """Variation of the compute times of a job."""
+
+    jitter: float = 0.0
+    """Standard deviation of a compute time, relative to the planned time."""
+    straggler: float = 0.0
+    """Probability that a compute phase has a straggler, which multiplies its time by ``slow``."""
+    slow: float = 2.0
+    drift: float = 0.0
+    """Relative growth of compute times per iteration."""
+
+    def factor(self, iteration: int, chance: random.Random) -> float:
+        """Return the time of a compute phase / the planned time."""
+        factor = max(0.0, chance.gauss(1.0, self.jitter)) * (1 + self.drift * iteration)
+        return factor * self.slow if chance.random() < self.straggler else factor
+
+
+STEADY = Variation()
+"""Compute times that do not vary."""
+
+
+class Slot(NamedTuple):
+    """Place of a job's iterations on a circle."""
+
+    circle: Hashable
+    """Jobs with equal circles wait for each other."""
+    start_s: float
+    """Begin of the first communication."""
+    period_s: float
+    turns: int = 1
+    """Number of iterations of the job per period."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +95,13 @@ class WorkloadJob:
 
     Rings of one part run at once, and parts run one after the other. An all-to-all, and any other traffic without
     rings, is modelled as a ring of one step in a part of its own."""
+    pauses_s: tuple[float, ...] = ()
+    """Computing before each part but the first; empty: a part follows the part before at once."""
+    variation: Variation = STEADY
+    slot: Slot | None = None
+    """Place on a circle, which replaces the start time; None: the job begins its iterations whenever it likes."""
+    rank: int = 0
+    """Strict priority of the job's connections; 0 goes first."""
     owner: str = ""
     """Id of the job if it reports its connections, else empty.
 

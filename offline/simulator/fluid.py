@@ -8,6 +8,9 @@ A connection may be spread: each link carries only a fraction of the connection'
 progress together. Several connections may take from a common queue: each then sends at its own rate until the queue is
 empty.
 
+A connection has a rank, by default 0. Where several ranks send over a link, every rank can have ``floor`` of the link;
+what is left goes to the lowest rank first. Within a rank, rates are weighted max-min fair.
+
 An event recomputes only the connections that it can reach over shared links, not the whole network.
 """
 
@@ -94,15 +97,40 @@ def _fill_few(capacity_bps: Sequence[float], uses: Sequence[Uses], weights: Sequ
     return rates
 
 
+def _fill_ranks(capacity_bps: Floats, links: Ints, parts: Floats, weights: Floats, ranks: Ints, floor: float) -> Floats:
+    """Return rates like ``_fill``, by strict priority of lower ranks over all but the floors of the others.
+
+    First, each rank fills its floors, and whole links where no other rank sends. Then one rank after the other fills
+    what earlier ranks and the floors of later ranks leave."""
+
+    def used(of: NDArray[np.bool_], rates: Floats) -> Floats:
+        return np.bincount(links[of].ravel(), (parts[of] * rates[of, None]).ravel(), len(capacity_bps))
+
+    least, rates = np.zeros(len(links)), np.zeros(len(links))
+    least_bps = np.append(floor * capacity_bps[:-1], np.inf)
+    order = np.unique(ranks)
+    for rank in order:
+        of = ranks == rank
+        shared = np.bincount(links[~of].ravel(), minlength=len(capacity_bps)) > 0
+        least[of] = _fill(np.where(shared, least_bps, capacity_bps), links[of], parts[of], weights[of])
+    for rank in order:
+        of = ranks == rank
+        left = capacity_bps - used(ranks < rank, rates) - used(ranks > rank, least)
+        rates[of] = _fill(np.maximum(left, 0.0), links[of], parts[of], weights[of])
+    return rates
+
+
 class Fluid:
     """Connections of one network, and its clock.
 
     Each connection has a number, by which the methods refer to it. A connection is idle until ``start``, and again when
     all its bits are sent; at this time ``advance`` returns the connection's number. The first of several connections
-    with a common queue represents all of them. ``now_s``: the time on the clock in seconds."""
+    with a common queue represents all of them. ``now_s``: the time on the clock in seconds. ``floor``: fraction of each link that
+    every rank keeps."""
 
-    def __init__(self, capacity_bps: Sequence[float] | Floats) -> None:
+    def __init__(self, capacity_bps: Sequence[float] | Floats, floor: float = 0.0) -> None:
         self.now_s = 0.0
+        self._floor = floor
         self._filler = len(capacity_bps)
         self._capacity = np.append(np.asarray(capacity_bps, np.float64), np.inf)
         self._capacity_list: list[float] = self._capacity.tolist()
@@ -111,22 +139,23 @@ class Fluid:
         self._links: Ints = np.zeros((0, 1), np.int64)
         self._parts: Floats = np.zeros((0, 1))
         self._weight, self._left_bits, self._rate_bps, self._since_s, self._ends_s = (np.zeros(0) for _ in range(5))
+        self._rank: Ints = np.zeros(0, np.int64)
         self._active: set[int] = set()
         self._dirty: set[int] = set()
         self._queue: dict[int, tuple[int, ...]] = {}
         self._first: Ints = np.zeros(0, np.int64)
 
-    def connect(self, uses: Uses, weight: float = 1.0) -> int:
+    def connect(self, uses: Uses, weight: float = 1.0, rank: int = 0) -> int:
         """Add an idle connection and return its number. Raises ``ValueError`` without links."""
         connection = len(self._uses)
         if connection == len(self._weight):
             self._grow(max(64, 2 * connection), self._links.shape[1])
         self._uses.append(uses)
-        self.route(connection, uses, weight)
+        self.route(connection, uses, weight, rank)
         return connection
 
-    def route(self, connection: int, uses: Uses, weight: float = 1.0) -> None:
-        """Set the links and the weight of an idle connection.
+    def route(self, connection: int, uses: Uses, weight: float = 1.0, rank: int = 0) -> None:
+        """Set the links, the weight and the rank of an idle connection.
 
         Raises ``ValueError`` when the connection is sending, or when there are no links."""
         if connection in self._active:
@@ -137,10 +166,15 @@ class Fluid:
             self._grow(len(self._weight), len(uses))
         self._uses[connection] = uses
         self._weight[connection] = weight
+        self._rank[connection] = rank
         self._links[connection] = self._filler
         self._parts[connection] = 0.0
         self._links[connection, : len(uses)] = list(uses)
         self._parts[connection, : len(uses)] = list(uses.values())
+
+    def weigh(self, connection: int, weight: float) -> None:
+        """Set the weight of an idle connection."""
+        self._weight[connection] = weight
 
     def start(self, connection: int, bits: float, helpers: Sequence[int] = ()) -> None:
         """Let an idle connection send ``bits`` from now on.
@@ -213,8 +247,10 @@ class Fluid:
         if not touched:
             return
         index = np.fromiter(touched, np.int64, len(touched))
-        weights = self._weight[index]
-        if len(touched) <= FEW:
+        weights, ranks = self._weight[index], self._rank[index]
+        if ranks.min() < ranks.max():
+            rates = _fill_ranks(self._capacity, self._links[index], self._parts[index], weights, ranks, self._floor)
+        elif len(touched) <= FEW:
             few = [self._uses[connection] for connection in touched]
             rates = np.array(_fill_few(self._capacity_list, few, weights.tolist()))
         else:
@@ -254,6 +290,7 @@ class Fluid:
         self._links, self._parts = links, parts
         self._first = np.concatenate([self._first, np.zeros(rows - len(self._first), np.int64)])
         self._weight = _longer(self._weight, rows, 1.0)
+        self._rank = np.concatenate([self._rank, np.zeros(rows - len(self._rank), np.int64)])
         self._left_bits = _longer(self._left_bits, rows, 0.0)
         self._rate_bps = _longer(self._rate_bps, rows, 0.0)
         self._since_s = _longer(self._since_s, rows, 0.0)

@@ -25,10 +25,17 @@ class Sharing(StrEnum):
 
     The planner uses the same weights (``efficiency``). ``EQUAL`` and ``WEIGHTED`` agree where all demands are equal, as
     in the published workloads. How a sender divides a flow over its connections is a property of the job
-    (``Striping``)."""
+    (``Striping``). ``MLTCP``: the weight of a job grows with the part of the iteration's bytes that it has sent."""
 
     EQUAL = "equal"
     WEIGHTED = "weighted"
+    MLTCP = "mltcp"
+
+
+PARTS = 10
+"""Number of times per iteration that MLTCP renews the weight of a job."""
+LEAST_WEIGHT, GAINED_WEIGHT = 0.25, 1.75
+"""Weight of MLTCP (HotNets 2024) at the begin of an iteration, and what it gains until all bytes are sent."""
 
 
 CYCLE_S = 10.0
@@ -53,5 +60,9 @@ class Options:
     """Whether a moved flow has to send the bits since the previous event again.
 
     The option applies to moves at the end of another job's all-reduce, as in the published simulator."""
+    floor: float = 0.1
+    """Fraction of each link that every rank keeps, for jobs with ranks."""
+    max_wait: float = 0.02
+    """Largest wait of a job for its slot in an iteration, as a fraction of the iteration on its circle."""
     seed: int = 1
-    """Seed of hashes and start times."""
+    """Seed of hashes, start times and compute times."""

@@ -22,8 +22,9 @@ from controller.public.plans import GoalPlan
 from controller.public.problems import Flow, FlowId, PathShare, PlanLimits, Problem, Route, flow_ids
 from offline.scenarios.workloads import WorkloadJob
 from offline.simulator.fluid import Fluid
-from offline.simulator.options import CYCLE_S, Options, Replan, Sharing
+from offline.simulator.options import CYCLE_S, GAINED_WEIGHT, LEAST_WEIGHT, PARTS, Options, Replan, Sharing
 from offline.simulator.routing import Routing, Scheme
+from offline.simulator.slots import Waits
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId, Striping
 
@@ -36,7 +37,7 @@ class Stage(NamedTuple):
 
 
 class Iteration(NamedTuple):
-    """All-reduce of one iteration: its start and its duration in seconds."""
+    """All-reduce of one iteration: its start and its duration in seconds, without computing between its parts."""
 
     start_s: float
     all_reduce_s: float
@@ -139,7 +140,10 @@ class _Job:
     part: int = 0
     """Index of the part of the iteration that is running."""
     began_s: float = 0.0
+    paused_s: float = 0.0
+    """Computing between the parts of this iteration."""
     iterations: list[Iteration] = field(default_factory=list)
+    chance: random.Random = field(default_factory=random.Random)
     cut_off: bool = False
 
     @property
@@ -166,13 +170,14 @@ class _Simulation:
     ) -> None:
         capacity_bps = {link: bps for _, problem in stages for link, bps in problem.capacity_bps.items()}
         self._number = {link: number for number, link in enumerate(capacity_bps)}
-        self._fluid = Fluid([*capacity_bps.values()])
+        self._fluid = Fluid([*capacity_bps.values()], options.floor)
         self._options = options
         self._routing = Routing(scheme, options.replan, options.min_gain, options.seed, live)
         self._problem = stages[0].problem
         self._lines_of: defaultdict[FlowId, list[_Line]] = defaultdict(list)
         self._line_of: list[_Line] = []
         self._jobs = [self._build(job) for job in jobs]
+        self._waits = Waits({job.id: job.slot for job in jobs if job.slot}, options.max_wait)
         self._training: dict[JobId, _Job] = {}
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
@@ -183,6 +188,7 @@ class _Simulation:
         for job in self._jobs:
             until_s = options.random_starts_s
             start_s = job.spec.start_s if until_s is None else starts.uniform(0, until_s)
+            start_s = job.spec.slot.start_s if job.spec.slot else start_s
             self._schedule(start_s, partial(self._communicate, job))
 
     def run(self) -> Outcome:
@@ -206,10 +212,12 @@ class _Simulation:
         if job.cut_off:
             return
         self._training[job.spec.id] = job
-        job.began_s = self._fluid.now_s
+        job.began_s = self._waits.begun_s[job.spec.id] = self._fluid.now_s
         self._begin(job, 0)
 
     def _begin(self, job: _Job, part: int) -> None:
+        if job.cut_off:
+            return
         job.part = part
         job.unfinished = len(job.running)
         self._replan(job)
@@ -224,6 +232,11 @@ class _Simulation:
 
     def _send(self, line: _Line, bits: float) -> None:
         line.unfinished = len(line.shares)
+        if self._options.sharing is Sharing.MLTCP:
+            ring = line.ring
+            sent = (ring.part + 1 - ring.left / ring.steps) / (1 + max(of.part for of in ring.job.rings))
+            for connection in line.connections:
+                self._fluid.weigh(connection, LEAST_WEIGHT + GAINED_WEIGHT * sent)
         for connection, share in zip(line.connections, line.shares, strict=False):
             self._fluid.start(connection, bits * share, line.helpers)
 
@@ -247,17 +260,29 @@ class _Simulation:
                 continue
             ring.job.unfinished -= 1
             if not ring.job.unfinished and ring.part < max(of.part for of in ring.job.rings):
-                self._begin(ring.job, ring.part + 1)
+                self._begin_next(ring.job, ring.part + 1)
             elif not ring.job.unfinished:
                 self._iteration_done(ring.job)
 
+    def _begin_next(self, job: _Job, part: int) -> None:
+        if pause_s := job.spec.pauses_s[part - 1] * self._factor(job) if job.spec.pauses_s else 0.0:
+            job.paused_s += pause_s
+            self._schedule(self._fluid.now_s + pause_s, partial(self._begin, job, part))
+        else:
+            self._begin(job, part)
+
+    def _factor(self, job: _Job) -> float:
+        return job.spec.variation.factor(len(job.iterations), job.chance)
+
     def _iteration_done(self, job: _Job) -> None:
         now_s = self._fluid.now_s
-        job.iterations.append(Iteration(job.began_s, now_s - job.began_s))
+        job.iterations.append(Iteration(job.began_s, now_s - job.began_s - job.paused_s))
+        job.paused_s = 0.0
         if len(job.iterations) == self._options.iterations:
             del self._training[job.spec.id]
         else:
-            self._schedule(now_s + job.spec.compute_s, partial(self._communicate, job))
+            pause_s = job.spec.compute_s * self._factor(job) + self._waits.of(job.spec.id)
+            self._schedule(now_s + pause_s, partial(self._communicate, job))
         self._replan(None)
 
     def _change_links(self, problem: Problem) -> None:
@@ -327,9 +352,10 @@ class _Simulation:
             queue = striping is Striping.COMMON_QUEUE
             line.helpers = line.connections[1 : len(ways)] if queue else ()
             line.shares = (1.0,) if queue or len(ways) == 1 else tuple(share for _, share in subflows)
-            parts = (1.0,) * len(ways) if self._options.sharing is Sharing.EQUAL or queue else line.shares
+            weighted = self._options.sharing is Sharing.WEIGHTED and not queue
+            parts = line.shares if weighted else (1.0,) * len(ways)
             for connection, way, part in zip(line.connections, ways, parts, strict=False):
-                self._fluid.route(connection, self._uses(line, way), part * line.weight)
+                self._fluid.route(connection, self._uses(line, way), part * line.weight, line.ring.job.spec.rank)
             if line.unfinished:
                 self._send(line, left)
 
@@ -346,10 +372,12 @@ class _Simulation:
         heapq.heappush(self._agenda, (time_s, next(self._order), action))
 
     def _build(self, spec: WorkloadJob) -> _Job:
-        job = _Job(spec)
+        job = _Job(spec, chance=random.Random(f"{self._options.seed} {spec.id}"))
         flows = {flow.id: flow for flow in self._problem.flows}
         steps = spec.steps or [2 * (len(members) - 1) for members in spec.rings]
         for members, of_ring, part in zip(spec.rings, steps, spec.parts or (0,) * len(steps), strict=True):
+            if self._options.sharing is Sharing.MLTCP:
+                of_ring *= -(-PARTS // of_ring)  # a weight is renewed after each step
             ring = _Ring(job, of_ring, part)
             for link in (spec.virtual_links[member] for member in members):
                 ring.lines += self._lines(ring, link, flows)

@@ -1,0 +1,212 @@
+"""Jobs in time on shared links: a simulation of plans with slots and ranks, for jobs whose compute times vary.
+
+In: a ``Case`` and what a plan chooses for each job. Out: the time of each iteration, and its time without other jobs.
+The network is ``fluid``. All flows of a job progress together, at most at the rate of the idle fabric; jobs of one rank
+have equal progress on a full link, so a job's share grows with its demand.
+
+A member of a circle begins its first iteration in its slot; ``slots`` says how long it waits later on.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean
+from typing import NamedTuple
+
+from controller.public.contention import Case, Choices
+from offline.scenarios.workloads import STEADY, Slot, Variation
+from offline.simulator.fluid import Fluid
+from offline.simulator.options import GAINED_WEIGHT, LEAST_WEIGHT, PARTS
+from offline.simulator.slots import MAX_WAIT, Waits
+
+WARM_UP = 5
+"""Iterations of each job that are not counted at first."""
+
+
+class SharedPlan(NamedTuple):
+    """Choices of a plan, and how connections share links."""
+
+    choices: Choices
+    period_s: Mapping[int, float] = {}
+    """Period of the circle of each member, by number of the job."""
+    mltcp: bool = False
+    """Whether weights of jobs grow with the bytes that they have sent in an iteration."""
+
+
+class Iterations(NamedTuple):
+    """Iterations of one job."""
+
+    took_s: tuple[float, ...]
+    """Times between begins of communication."""
+    alone_s: tuple[float, ...]
+    """Time of each iteration if no other job sent."""
+    waited_s: float = 0.0
+    """Time that the job waited for its slots in all of these iterations."""
+
+    @property
+    def slowdowns(self) -> list[float]:
+        return [took_s / alone_s for took_s, alone_s in zip(self.took_s, self.alone_s, strict=True)]
+
+    @property
+    def mean_s(self) -> float:
+        return fmean(self.took_s)
+
+    @property
+    def mean(self) -> float:
+        """Time of all iterations / their time without other jobs."""
+        return sum(self.took_s) / sum(self.alone_s)
+
+
+def simulated(
+    case: Case,
+    plan: SharedPlan,
+    iterations: int,
+    variations: Sequence[Variation] = (),
+    seed: int = 1,
+    max_wait: float = MAX_WAIT,
+) -> dict[int, Iterations]:
+    """Return at least ``iterations`` iterations of each job, after a warm-up.
+
+    Equal seeds give equal compute times and starts of free jobs, whatever the plan.
+
+    ``variations``: how the compute times of each job vary; by default they do not."""
+    return _Run(case, plan, variations or [STEADY] * len(case.jobs), seed, max_wait).run(iterations)
+
+
+@dataclass(slots=True)
+class _State:
+    """Job at a moment."""
+
+    connections: list[int]
+    """Connection of each phase."""
+    chance: random.Random
+    phase: int = 0
+    left_s: float = 0.0
+    """Communication of the phase that has not begun, in seconds of an idle fabric."""
+    sent_s: float = 0.0
+    """Communication of the iteration that has begun."""
+    begun_s: list[float] = field(default_factory=list)
+    alone_s: list[float] = field(default_factory=list)
+    waits_s: list[float] = field(default_factory=list)
+
+
+class _Run:
+    def __init__(
+        self, case: Case, plan: SharedPlan, variations: Sequence[Variation], seed: int, max_wait: float
+    ) -> None:
+        self._case, self._plan, self._variations = case, plan, variations
+        links = full_links(case, plan.choices)
+        self._fluid = Fluid([*(case.capacity_bps[link] for link in links), *(1.0 for _ in case.jobs)], case.floor)
+        number_of = {link: number for number, link in enumerate(links)}
+        self._job_of: list[int] = []
+        self._states: dict[int, _State] = {}
+        self._agenda: list[tuple[float, int]] = []
+        for job, choice in plan.choices.items():
+            chance = random.Random(f"{seed} {job}")
+            state = self._states[job] = _State([], chance)
+            for demand in case.jobs[job].ways[choice.way]:
+                uses = {number_of[link]: bps for link, bps in demand.items() if link in number_of}
+                state.connections.append(self._fluid.connect({**uses, len(links) + job: 1.0}, 1.0, choice.rank))
+                self._job_of.append(job)
+            start_s = chance.uniform(0, case.jobs[job].ideal_s)
+            heapq.heappush(self._agenda, (start_s if choice.start_s is None else choice.start_s, job))
+        self._waits = Waits(_slots(case, plan, links), max_wait)
+
+    def run(self, iterations: int) -> dict[int, Iterations]:
+        least = iterations + WARM_UP + 1
+        waiting = set(self._states)
+        while waiting:
+            for connection in self._fluid.advance(self._agenda[0][0] if self._agenda else math.inf):
+                self._sent(self._job_of[connection])
+            while self._agenda and self._agenda[0][0] <= self._fluid.now_s:
+                job = heapq.heappop(self._agenda)[1]
+                self._begin_phase(job)
+                if len(self._states[job].begun_s) >= least:
+                    waiting.discard(job)
+        return {job: self._iterations(state) for job, state in self._states.items()}
+
+    def _iterations(self, state: _State) -> Iterations:
+        begun_s = state.begun_s[WARM_UP:]
+        took_s = tuple(then - now for now, then in pairwise(begun_s))
+        until = WARM_UP + len(took_s)
+        return Iterations(took_s, tuple(state.alone_s[WARM_UP:until]), sum(state.waits_s[WARM_UP:until]))
+
+    def _begin_phase(self, job: int) -> None:
+        state = self._states[job]
+        if not state.phase:
+            state.begun_s.append(self._fluid.now_s)
+            self._waits.begun_s[job] = self._fluid.now_s
+            state.alone_s.append(0.0)
+            state.sent_s = 0.0
+        state.left_s = self._case.jobs[job].phases[state.phase].ideal_s
+        state.alone_s[-1] += state.left_s
+        self._send(job, state)
+
+    def _send(self, job: int, state: _State) -> None:
+        """Send the rest of a phase; with MLTCP the next part, by the weight of what was sent before."""
+        part_s, connection = state.left_s, state.connections[state.phase]
+        if self._plan.mltcp:
+            whole_s = self._case.jobs[job].sending_s
+            part_s = min(part_s, whole_s / PARTS)
+            self._fluid.weigh(connection, LEAST_WEIGHT + GAINED_WEIGHT * state.sent_s / whole_s)
+        state.left_s = state.left_s - part_s if part_s < state.left_s * (1 - 1e-9) else 0.0
+        state.sent_s += part_s
+        self._fluid.start(connection, part_s)
+
+    def _sent(self, job: int) -> None:
+        state, phases = self._states[job], self._case.jobs[job].phases
+        if state.left_s:
+            self._send(job, state)
+            return
+        state.phase = (state.phase + 1) % len(phases)
+        compute_s = phases[state.phase].compute_s
+        compute_s *= self._variations[job].factor(len(state.begun_s), state.chance)
+        state.alone_s[-1] += compute_s
+        wait_s = 0.0
+        if not state.phase:
+            wait_s = self._waits.of(job)
+            state.waits_s.append(wait_s)
+        heapq.heappush(self._agenda, (self._fluid.now_s + compute_s + wait_s, job))
+
+
+def _slots(case: Case, plan: SharedPlan, links: Sequence[int]) -> dict[int, Slot]:
+    """Return the slots of all members.
+
+    Members are on one circle if it has one period, and if they share full links, directly or through others."""
+    found = {}
+    for number, component in enumerate(components(case, plan.choices, links)):
+        for job in component:
+            _, _, start_s, turns = plan.choices[job]
+            if start_s is not None:
+                found[job] = Slot((number, plan.period_s[job]), start_s, plan.period_s[job], turns)
+    return found
+
+
+def full_links(case: Case, choices: Choices) -> list[int]:
+    """Return the links that their jobs overfill when all of them send; of links with equal demands, only one."""
+    users: dict[int, list[tuple[int, tuple[float, ...]]]] = {}
+    for job, choice in choices.items():
+        way = case.jobs[job].ways[choice.way]
+        for link in case.jobs[job].peaks[choice.way]:
+            demand = tuple(phase.get(link, 0.0) / case.capacity_bps[link] for phase in way)
+            users.setdefault(link, []).append((job, demand))
+    kept = {tuple(sorted(on)): link for link, on in users.items() if sum(max(demand) for _, demand in on) > 1 + 1e-9}
+    return sorted(kept.values())
+
+
+def components(case: Case, choices: Choices, links: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the jobs that share some of the links, directly or through others, together."""
+    left = {job: set(case.jobs[job].peaks[choice.way]).intersection(links) for job, choice in choices.items()}
+    while left:
+        job, reached = left.popitem()
+        found = [job]
+        while near := [other for other, used in left.items() if used & reached]:
+            for other in near:
+                found.append(other)
+                reached |= left.pop(other)
+        yield sorted(found)
