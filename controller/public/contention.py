@@ -1,7 +1,21 @@
-"""Jobs in time on shared links: cases, choices, and the times that they guarantee."""
+"""Jobs in time on shared links: cases, choices, and the times that they guarantee; parts of two published systems."""
 
 from __future__ import annotations
 
+from controller.planning.contention.cassini import shifts as cassini_shifts
+from controller.planning.contention.crux import crux as crux_choices
+from controller.planning.contention.exact import Circle, circles
 from controller.planning.contention.fluid import Case, Choice, Choices, Phase, TimedJob, guaranteed_s
 
-__all__ = ("Case", "Choice", "Choices", "Phase", "TimedJob", "guaranteed_s")
+__all__ = (
+    "Case",
+    "Choice",
+    "Choices",
+    "Circle",
+    "Phase",
+    "TimedJob",
+    "cassini_shifts",
+    "circles",
+    "crux_choices",
+    "guaranteed_s",
+)

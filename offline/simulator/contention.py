@@ -33,7 +33,7 @@ class SharedPlan(NamedTuple):
 
     choices: Choices
     period_s: Mapping[int, float] = {}
-    """Period of the circle of each member, by number of the job."""
+    """Period of the circle of each member, by number of the job. Another job with a start has only its first one."""
     mltcp: bool = False
     """Whether weights of jobs grow with the bytes that they have sent in an iteration."""
 
@@ -182,7 +182,7 @@ def _slots(case: Case, plan: SharedPlan, links: Sequence[int]) -> dict[int, Slot
     for number, component in enumerate(components(case, plan.choices, links)):
         for job in component:
             _, _, start_s, turns = plan.choices[job]
-            if start_s is not None:
+            if start_s is not None and job in plan.period_s:
                 found[job] = Slot((number, plan.period_s[job]), start_s, plan.period_s[job], turns)
     return found
 

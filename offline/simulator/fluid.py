@@ -104,7 +104,8 @@ def _fill_ranks(capacity_bps: Floats, links: Ints, parts: Floats, weights: Float
     what earlier ranks and the floors of later ranks leave."""
 
     def used(of: NDArray[np.bool_], rates: Floats) -> Floats:
-        return np.bincount(links[of].ravel(), (parts[of] * rates[of, None]).ravel(), len(capacity_bps))
+        bits = (parts[of] * rates[of, None]).ravel()
+        return np.asarray(np.bincount(links[of].ravel(), bits, len(capacity_bps)), np.float64)
 
     least, rates = np.zeros(len(links)), np.zeros(len(links))
     least_bps = np.append(floor * capacity_bps[:-1], np.inf)
@@ -248,13 +249,14 @@ class Fluid:
             return
         index = np.fromiter(touched, np.int64, len(touched))
         weights, ranks = self._weight[index], self._rank[index]
-        if ranks.min() < ranks.max():
-            rates = _fill_ranks(self._capacity, self._links[index], self._parts[index], weights, ranks, self._floor)
-        elif len(touched) <= FEW:
+        one_rank = ranks.min() == ranks.max()
+        if one_rank and len(touched) <= FEW:
             few = [self._uses[connection] for connection in touched]
             rates = np.array(_fill_few(self._capacity_list, few, weights.tolist()))
-        else:
+        elif one_rank:
             rates = _fill(self._capacity, self._links[index], self._parts[index], weights)
+        else:
+            rates = _fill_ranks(self._capacity, self._links[index], self._parts[index], weights, ranks, self._floor)
         if self._queue:
             index, queue = np.unique(self._first[index], return_inverse=True)
             rates = np.bincount(queue, rates, len(index))
