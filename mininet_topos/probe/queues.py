@@ -1,16 +1,17 @@
-"""Queues and buffers of an emulated fabric, set so that the loss of a probe shows a failure of the network.
+"""Queues and buffers of an emulated fabric: classes of jobs, and probes whose loss shows a failure of the network.
 
 A link that training fills drops packets, and so does Open vSwitch when it waits long for a processor. Probes should
 count neither loss. ``prioritise_probes`` turns each link's token bucket into two that share its rate: packets with
-``PROBE_TOS`` go first, all others wait in the same short queue as before. ``large_socket_buffers`` makes Open vSwitch
-delay packets where it would lose them. ``all_drops`` counts the packets that are dropped nevertheless. The settings use
-``htb`` and ``u32``, which all tested kernels have.
+``PROBE_TOS`` go first, all others wait in the same short queue as before. ``sort_by_class`` does so for the classes of
+jobs, by DSCP. ``large_socket_buffers`` makes Open vSwitch delay packets where it would lose them. ``all_drops`` counts
+the packets that are dropped nevertheless. The settings use ``htb`` and ``u32``, which all tested kernels have.
 """
 
 import fcntl
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -25,6 +26,8 @@ from offline.scenarios.topologies import Cable
 PROBE_TOS = 0x10
 PROBE_SHARE = 0.2
 """Share of a link's rate that is always available to probes: one per millisecond takes 480 kbit/s."""
+FLOOR = 0.1
+"""Share of a link's rate that each class but the first always has."""
 BUFFER_BYTES = 16 << 20
 BUFFER_SETTINGS = tuple(Path(f"/proc/sys/net/core/{name}_default") for name in ("rmem", "wmem"))
 """Default buffer sizes of sockets that do not set their own (socket(7)). TCP has other settings (tcp(7))."""
@@ -55,11 +58,23 @@ def prioritise_probes(lab: Lab, queue_s: float = QUEUE_S) -> None:
 
     ``queue_s``: length of the queues in seconds of the link's rate. With two queues, a slow link that is always full
     has a rate about 5 % lower than with one."""
-    _shape_anew(lab, lambda device, mbps: _two_queues(device, mbps, queue_s))
+    queues = (_Queue("10", PROBE_SHARE, PROBE_TOS, 0xFF), _Queue("20", 1 - PROBE_SHARE))
+    _shape_anew(lab, lambda device, mbps: _in_order(device, mbps, queue_s, queues))
+
+
+def sort_by_class(lab: Lab, dscp: Sequence[int], floor: float = FLOOR, queue_s: float = QUEUE_S) -> None:
+    """Set up a queue for each class on every link that has a single one.
+
+    ``dscp``: DSCP of each class, the first class first. ``floor``: share of a link's rate that every later class always
+    has. A class borrows what the classes before it leave. Packets with any other DSCP are in the first class, so that a
+    job without a class is not slower than without classes. ``queue_s``: see ``prioritise_probes``."""
+    later = [_Queue(f"{30 + number}", floor, value << 2, 0xFC) for number, value in enumerate(dscp[1:])]
+    queues = (_Queue("20", 1 - floor * len(later)), *later)
+    _shape_anew(lab, lambda device, mbps: _in_order(device, mbps, queue_s, queues))
 
 
 def lengthen_queues(lab: Lab, queue_s: float) -> None:
-    """Set the length of every link's queue, except on links with two queues (``prioritise_probes``)."""
+    """Set the length of every link's queue, except on links with several queues."""
     _shape_anew(lab, lambda device, mbps: [f"qdisc replace dev {device} root {shaping(mbps, queue_s)}"])
 
 
@@ -76,13 +91,10 @@ def _shape_anew(lab: Lab, lines: Callable[[str, float], Iterable[str]]) -> None:
 def all_drops(lab: Lab) -> AllDrops:
     """Return the drops of every queue and port of the lab since it was created."""
     ours = {interface for cable in lab.links for interface, _ in _ends(lab, cable)}
-    kinds = {"tbf": "data", "10:": "probes", "20:": "data"}
-    queues = {
-        (q["dev"], kinds[q["kind"] if q["kind"] == "tbf" else q["handle"]]): q["drops"]
-        for namespace in _namespaces(lab)
-        for q in _qdiscs(namespace)
-        if q["dev"] in ours and q["kind"] in ("tbf", "bfifo")
-    }
+    queues = Counter[tuple[str, str]]()
+    for q in chain.from_iterable(map(_qdiscs, _namespaces(lab))):
+        if q["dev"] in ours and q["kind"] in ("tbf", "bfifo"):
+            queues[q["dev"], "probes" if q["handle"] == "10:" and q["kind"] == "bfifo" else "data"] += q["drops"]
     sockets = run("ss", "-0", "--numeric", "--memory", "--no-header", "--oneline")
     late = {
         (interface, "late"): int(dropped)  # ss(8): d of a packet socket's memory
@@ -102,17 +114,32 @@ def drops_since(before: AllDrops, after: AllDrops) -> Drops:
     return Drops(**lost)
 
 
-def _two_queues(device: str, mbps: float, queue_s: float) -> Iterator[str]:
+class _Queue(NamedTuple):
+    """Queue of a link.
+
+    ``number``: name of its class and its queueing discipline. ``share``: share of the link's rate that it always has.
+    ``tos``: value of the TOS byte under ``mask`` of its packets; None for all other packets."""
+
+    number: str
+    share: float
+    tos: int | None = None
+    mask: int = 0
+
+
+def _in_order(device: str, mbps: float, queue_s: float, queues: Sequence[_Queue]) -> Iterator[str]:
+    """Yield the commands of tc for queues that take what the queues before them leave of the link's rate."""
     limit = queue_bytes(mbps, queue_s)
     kbit, burst = round(mbps * 1000), f"burst {BURST_FRAMES * FRAME_BYTES} cburst {BURST_FRAMES * FRAME_BYTES}"
-    probes = round(kbit * PROBE_SHARE)
-    yield f"qdisc replace dev {device} root handle 2: htb default 20"
+    (rest,) = (queue.number for queue in queues if queue.tos is None)
+    yield f"qdisc replace dev {device} root handle 2: htb default {rest}"
     yield f"class add dev {device} parent 2: classid 2:1 htb rate {kbit}kbit {burst}"
-    yield f"class add dev {device} parent 2:1 classid 2:10 htb rate {probes}kbit ceil {kbit}kbit {burst} prio 0"
-    yield f"class add dev {device} parent 2:1 classid 2:20 htb rate {kbit - probes}kbit ceil {kbit}kbit {burst} prio 1"
-    for queue in ("10", "20"):
-        yield f"qdisc add dev {device} parent 2:{queue} handle {queue}: bfifo limit {limit}"
-    yield f"filter add dev {device} parent 2: protocol ip prio 1 u32 match ip tos {PROBE_TOS:#x} 0xff flowid 2:10"
+    for order, (number, share, tos, mask) in enumerate(queues):
+        rates = f"rate {round(kbit * share)}kbit ceil {kbit}kbit"
+        yield f"class add dev {device} parent 2:1 classid 2:{number} htb {rates} {burst} prio {order}"
+        yield f"qdisc add dev {device} parent 2:{number} handle {number}: bfifo limit {limit}"
+        if tos is not None:
+            match = f"match ip tos {tos:#x} {mask:#x}"
+            yield f"filter add dev {device} parent 2: protocol ip prio 1 u32 {match} flowid 2:{number}"
 
 
 def _ends(lab: Lab, cable: Cable) -> Iterator[tuple[str, float]]:
