@@ -18,7 +18,8 @@ from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, neighbo
 from mininet_topos.trainer.log import Iteration, TrainingLog
 from mininet_topos.trainer.mesh import PeerLostError, connect
 from mininet_topos.trainer.sockets import SharesFile, find_opened, publish_opened
-from mininet_topos.trainer.training import RankSpec, StopRequest, train
+from mininet_topos.trainer.training import Drift, Jitter, RankSpec, Seed, Slow, StopRequest, Straggler, train
+from offline.scenarios.variation import Variation
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import MAX_SUBFLOWS, Algorithm, Striping
 from signalbox.jobs.subflows import port_classes
@@ -77,6 +78,12 @@ def run(
         int | None, typer.Option(min=1, help="Iterations before the end; without it, until SIGTERM.")
     ] = None,
     compute_s: Annotated[float, typer.Option(min=0, help="Idle seconds before each collective.")] = 0.0,
+    jitter: Jitter = 0.0,
+    straggler: Straggler = 0.0,
+    slow: Slow = 2.0,
+    drift: Drift = 0.0,
+    seed: Seed = 0,
+    begin_at: Annotated[float, typer.Option(help="Earliest start of the training, in seconds on CLOCK_MONOTONIC.")] = 0,
     api: Annotated[str | None, typer.Option(help="Address of the controller's API, HOST:PORT or unix:PATH.")] = None,
     lease_s: Annotated[float, typer.Option(min=1, help="Lease of the announced job in seconds.")] = 60.0,
     max_subflows: Annotated[
@@ -95,7 +102,11 @@ def run(
 ) -> None:
     """Train as one rank of a job until rank 0 stops it."""
     addresses = tuple(peers.split(","))
-    spec = RankSpec(job, rank, addresses, algorithm, elements, compute_s, iterations, max_subflows, striping)
+    variation = Variation(jitter, straggler, slow, drift)
+    spec = RankSpec(
+        *(job, rank, addresses, algorithm, elements, compute_s, iterations, max_subflows, striping),
+        *(variation, seed, begin_at),
+    )
     if striping not in (Striping.EVEN, Striping.BY_SHARE):
         raise typer.BadParameter(f"striping '{striping}' is not emulated; choose even or by_share")
     if algorithm not in COLLECTIVES:

@@ -4,20 +4,30 @@ With several subflows a rank has as many connections to each neighbour. It divid
 shares of the controller's route stream.
 """
 
+import random
 import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import FrameType
+from typing import Annotated
 
 import numpy as np
+import typer
 
 from mininet_topos.trainer.collective import COLLECTIVES, Vector, expected_result, training_vector
 from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.mesh import Mesh
 from mininet_topos.trainer.sockets import SharesFile, weights_of
+from offline.scenarios.variation import STEADY, Variation
 from signalbox.jobs.spec import Algorithm, JobSpec, Striping
+
+Jitter = Annotated[float, typer.Option(min=0, help="Standard deviation of computing times, relative to the mean.")]
+Straggler = Annotated[float, typer.Option(min=0, max=1, help="Probability of a slow computing time.")]
+Slow = Annotated[float, typer.Option(min=1, help="Factor of slow computing times.")]
+Drift = Annotated[float, typer.Option(help="Relative growth of computing times per iteration.")]
+Seed = Annotated[int, typer.Option(help="Seed of the computing times, which are the same on all ranks.")]
 
 
 def announcement(
@@ -52,7 +62,9 @@ class RankSpec:
     """Parameters of one rank.
 
     ``elements``: float32 values per vector, M = 4 x ``elements`` bytes. ``compute_s``: idle seconds per iteration.
-    ``max_subflows``: connections to each neighbour. ``striping``: striping over them, even or by share."""
+    ``max_subflows``: connections to each neighbour. ``striping``: striping over them, even or by share. ``variation``,
+    ``seed``: variation of the idle seconds, the same on all ranks. ``begin_at``: earliest start of the first iteration
+    on CLOCK_MONOTONIC."""
 
     job_id: str
     rank: int
@@ -63,6 +75,9 @@ class RankSpec:
     iterations: int | None = None
     max_subflows: int = 1
     striping: Striping = Striping.BY_SHARE
+    variation: Variation = STEADY
+    seed: int = 0
+    begin_at: float = 0.0
 
     @property
     def size(self) -> int:
@@ -96,17 +111,19 @@ def train(spec: RankSpec, mesh: Mesh, stop: StopRequest, shares: SharesFile | No
     even, the first connection takes all bytes. The next data and the right result are computed while the network is
     busy. Raises ``PeerLostError`` and ``ProtocolError``."""
     collective = COLLECTIVES[spec.algorithm]
+    chance = chance_of(spec.job_id, spec.seed)
     if spec.striping is Striping.EVEN:
         for bundle in mesh.to.values():
             bundle.outgoing.set((1,) * len(bundle.connections))
     with ThreadPoolExecutor(max_workers=1) as pool:
         prepared = pool.submit(_prepare, spec, 0)
+        time.sleep(max(0.0, spec.begin_at - time.monotonic()))
         index, start, agreed = 0, time.monotonic(), False
         while not agreed:
             vector, expected = prepared.result()
             prepared = pool.submit(_prepare, spec, index + 1)
             if spec.compute_s:
-                time.sleep(spec.compute_s)
+                time.sleep(spec.compute_s * spec.variation.factor(index, chance))
             if shares and shares.read_again():
                 _set_weights(spec, mesh, shares)
             last = spec.rank == 0 and (stop.made or index + 1 == spec.iterations)
@@ -118,6 +135,11 @@ def train(spec: RankSpec, mesh: Mesh, stop: StopRequest, shares: SharesFile | No
             used = max((sum(w > 0 for w in bundle.outgoing.weights) for bundle in mesh.to.values()), default=0)
             yield Iteration(index, start, end, ok, tuple(mesh.take_arrivals()), communication_s, used)
             index, start = index + 1, end
+
+
+def chance_of(job_id: str, seed: int) -> random.Random:
+    """Return the generator of a job's computing times, the same on all ranks."""
+    return random.Random(f"{job_id} {seed}")
 
 
 def _set_weights(spec: RankSpec, mesh: Mesh, shares: SharesFile) -> None:

@@ -32,7 +32,8 @@ from mininet_topos.trainer.log import Iteration, TrainingLog
 from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
 from mininet_topos.trainer.parts import Part, WholeJob, as_wired, read_job
 from mininet_topos.trainer.sockets import POLL_S, find_opened, publish_opened
-from mininet_topos.trainer.training import StopRequest
+from mininet_topos.trainer.training import Drift, Jitter, Seed, Slow, StopRequest, Straggler, chance_of
+from offline.scenarios.variation import STEADY, Variation
 from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.jobs.spec import JobSpec
 
@@ -199,30 +200,38 @@ def connections(job: WholeJob, rank: int, directory: Path, stall_timeout_s: floa
 
 
 def iterations(
-    job: WholeJob, meshes: Mapping[str, Mesh], meeting: Meeting, stop: StopRequest, count: int | None
+    job: WholeJob,
+    meshes: Mapping[str, Mesh],
+    meeting: Meeting,
+    stop: StopRequest,
+    count: int | None,
+    variation: Variation = STEADY,
+    seed: int = 0,
 ) -> Iterator[Iteration]:
     """Run iterations until ``count`` are done, or until rank 0's stop request.
 
-    Data are made and results checked between iterations. Raises ``PeerLostError`` and ``ProtocolError``."""
+    ``variation``, ``seed``: variation of the computing times, with one factor per iteration for all ranks. Data are
+    made and results checked between iterations. Raises ``PeerLostError`` and ``ProtocolError``."""
     parts = {part.name: RankPart(part, meshes[part.name]) for part in job.parts if part.name in meshes}
     phases = [
         (phase.floor_s, [[parts[part.name] for part in sequence if part.name in parts] for sequence in phase.sequences])
         for phase in job.phases
     ]
-    index = 0
+    index, chance = 0, chance_of(job.spec.job_id, seed)
     with ThreadPoolExecutor(max((len(sequences) for _, sequences in phases), default=1)) as pool:
         while True:
             for part in parts.values():
                 part.prepare(index)
             meeting.meet()
             start = time.monotonic()
-            time.sleep(job.alone_s)
+            factor = variation.factor(index, chance)
+            time.sleep(job.alone_s * factor)
             took_s, phases_s = 0.0, []
             for floor_s, sequences in phases:
                 began = time.monotonic()
                 _run_all(pool, sequences, meshes)
                 took_s += time.monotonic() - began
-                time.sleep(max(0.0, began + floor_s - time.monotonic()))
+                time.sleep(max(0.0, began + floor_s * factor - time.monotonic()))
                 phases_s.append(time.monotonic() - began)
             agreed = meeting.meet(stop.made or index + 1 == count)
             end = time.monotonic()
@@ -321,10 +330,15 @@ def run(
     api: Annotated[
         str | None, typer.Option(help="Address of the controller's API, for rank 0: HOST:PORT or unix:PATH.")
     ] = None,
+    jitter: Jitter = 0.0,
+    straggler: Straggler = 0.0,
+    slow: Slow = 2.0,
+    drift: Drift = 0.0,
+    seed: Seed = 0,
     stall_timeout_s: Annotated[float, typer.Option(min=1, help="Seconds of silence that end the training.")] = 60.0,
 ) -> None:
     """Train as one rank of a whole job until rank 0 stops it."""
-    stop = StopRequest()
+    variation, stop = Variation(jitter, straggler, slow, drift), StopRequest()
     stop.listen()
     name = str(spec)
     try:
@@ -342,7 +356,7 @@ def run(
             publish_opened(rendezvous, rank, (ends for mesh in meshes.values() for ends in mesh.opened))
             meeting.meet()  # the log begins when all ranks are connected
             raw.begin(name, rank, job.spec.endpoints, "all of the spec", 0)
-            for done in iterations(job, meshes, meeting, stop, count):
+            for done in iterations(job, meshes, meeting, stop, count, variation, seed):
                 raw.iteration(done)
                 report(done)
                 if not done.ok:

@@ -11,7 +11,6 @@ flows in the order of the lines.
 
 from __future__ import annotations
 
-import random
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,32 +19,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controller.public.problems import Fabric, ideal_communication_s
+from offline.scenarios.variation import STEADY, Variation
 from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.files import read_bytes
 from signalbox.jobs.collectives import VirtualLink, virtual_links
 from signalbox.jobs.spec import JobId, JobSpec, Striping, Transport
 from signalbox.jobs.subflows import Connection, Dividing, Pair
-
-
-class Variation(NamedTuple):
-    """Variation of the compute times of a job."""
-
-    jitter: float = 0.0
-    """Standard deviation of a compute time, relative to the planned time."""
-    straggler: float = 0.0
-    """Probability that a compute phase has a straggler, which multiplies its time by ``slow``."""
-    slow: float = 2.0
-    drift: float = 0.0
-    """Relative growth of compute times per iteration."""
-
-    def factor(self, iteration: int, chance: random.Random) -> float:
-        """Return the time of a compute phase / the planned time."""
-        factor = max(0.0, chance.gauss(1.0, self.jitter)) * (1 + self.drift * iteration)
-        return factor * self.slow if chance.random() < self.straggler else factor
-
-
-STEADY = Variation()
-"""Compute times that do not vary."""
 
 
 class Slot(NamedTuple):

@@ -19,7 +19,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from controller.public.contention import Case, Choices
-from offline.scenarios.workloads import STEADY, Slot, Variation
+from offline.scenarios.variation import STEADY, Variation
+from offline.scenarios.workloads import Slot
 from offline.simulator.fluid import Fluid
 from offline.simulator.options import GAINED_WEIGHT, LEAST_WEIGHT, PARTS
 from offline.simulator.slots import MAX_WAIT, Waits

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.planning.contention.fluid import Case, Choice, Phase, TimedJob, guaranteed_s
-from offline.scenarios.workloads import STEADY, Slot, Variation
+from offline.scenarios.variation import STEADY, Variation
+from offline.scenarios.workloads import Slot
 from offline.simulator.contention import SharedPlan, simulated
 from offline.simulator.fluid import Fluid
 from offline.simulator.options import Options, Replan, Sharing
