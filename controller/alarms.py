@@ -42,7 +42,7 @@ CRITICAL = {
 }
 
 
-OF_JOBS = frozenset({AlarmKind.HOSTS_MISSING, AlarmKind.DEMAND_DIFFERS})
+OF_JOBS = frozenset({AlarmKind.HOSTS_MISSING, AlarmKind.DEMAND_DIFFERS, AlarmKind.SLOT_IGNORED})
 """Kinds of alarms about jobs, which the tenants of the jobs may see."""
 
 AlarmKey = tuple[AlarmKind, str]
@@ -267,6 +267,8 @@ _TEXTS: Mapping[AlarmKind, str] = {
     "does not use the switch",
     AlarmKind.MEMBER_UNLINKED: "member {subject} runs, but has no link to the leader, so other members hold its "
     "switches",
+    AlarmKind.SLOT_IGNORED: "job '{subject}' has begun none of its last {iterations} iterations in its slot, so it is "
+    "planned without one",
     AlarmKind.DUPLICATE_DPID: "a second switch, at {peer}, has the dpid of {subject} ({dpid:#x}) and is refused",
     AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules, which Signalbox did not make",
     AlarmKind.LLDP_MALFORMED: "{subject} sends malformed link discovery packets (LLDP), which Signalbox ignores",

@@ -24,7 +24,17 @@ from signalbox.errors import ConcurrentUpdate, NotFound, SignalboxError, Unavail
 from signalbox.errors import Unreachable as Unreachable
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.mapping import checked, duration, job_spec, number_of, path_in_proto, seconds, spec_message, timestamp
+from signalbox.mapping import (
+    checked,
+    duration,
+    job_spec,
+    number_of,
+    optional_duration,
+    path_in_proto,
+    seconds,
+    spec_message,
+    timestamp,
+)
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind, Mode
 
@@ -263,6 +273,8 @@ class Client(ClientConnection):
                 duration=duration(iteration.duration_s),
                 communication=duration(iteration.communication_s),
                 age=None if iteration.ended_at is None else duration(now - iteration.ended_at),
+                until_communication=optional_duration(iteration.until_communication_s),
+                waited=optional_duration(iteration.waited_s or None),
             )
             for number, iteration in enumerate(iterations)
         ]

@@ -54,6 +54,10 @@ def duration(value_s: float) -> Duration:
     return Duration(seconds=whole, nanos=nanos)
 
 
+def optional_duration(value_s: float | None) -> Duration | None:
+    return None if value_s is None else duration(value_s)
+
+
 def seconds_since_1970(moment: Timestamp) -> float:
     return moment.seconds + moment.nanos / 1e9
 

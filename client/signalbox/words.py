@@ -44,6 +44,7 @@ class AlarmKind(StrEnum):
     STATE_NOT_SAVED = "state_not_saved"
     MEMBER_ABSENT = "member_absent"
     MEMBER_UNLINKED = "member_unlinked"
+    SLOT_IGNORED = "slot_ignored"
     COUNTERS_STALE = "counters_stale"
     CONNECTIONS_REFUSED = "connections_refused"
     SWITCH_FLOODS = "switch_floods"

@@ -154,8 +154,8 @@ def check_mask(request: pb.UpdateJobRequest) -> None:
 def iterations(request: pb.ReportIterationsRequest, now: float) -> tuple[IterationTime, ...]:
     """Return the iterations of a report that arrives at ``now`` (monotonic seconds).
 
-    Raises ``InvalidInput`` unless times are positive and at most a week, communication times do not exceed their
-    iteration times, and indices ascend."""
+    Raises ``InvalidInput`` unless times are positive and at most a week, times of parts of an iteration do not exceed
+    its duration, and indices ascend."""
     if len(request.iterations) > MAX_REPORTED:
         message = f"{len(request.iterations)} iterations in one report; at most {MAX_REPORTED} are allowed"
         raise InvalidInput.of("iterations", message)
@@ -165,6 +165,8 @@ def iterations(request: pb.ReportIterationsRequest, now: float) -> tuple[Iterati
             seconds(i.duration),
             seconds(i.communication),
             now - seconds(i.age) if i.HasField("age") else None,
+            seconds_or_none(i, "until_communication"),
+            seconds(i.waited),
         )
         for i in request.iterations
     )
@@ -187,11 +189,14 @@ def _wrong_time(time: IterationTime, index_before: int, now: float) -> Iterator[
             yield name, f"must be more than 0 and at most {MAX_ITERATION_S:g} s (given: {value_s:g} s)"
     if time.ended_at is not None and not 0 <= (age_s := now - time.ended_at) <= MAX_ITERATION_S:
         yield "age", f"must be from 0 to {MAX_ITERATION_S:g} s (given: {age_s:g} s)"
-    if time.communication_s > time.duration_s * (1 + CLOCK_ERROR) > 0:
-        yield (
-            "communication",
-            f"must be at most the duration, {time.duration_s:g} s (given: {time.communication_s:g} s)",
-        )
+    if not 0 <= time.waited_s <= MAX_ITERATION_S:
+        yield "waited", f"must be from 0 to {MAX_ITERATION_S:g} s (given: {time.waited_s:g} s)"
+    most_s, until_s = time.duration_s * (1 + CLOCK_ERROR), time.until_communication_s
+    if time.communication_s > most_s > 0:
+        given = f"(given: {time.communication_s:g} s)"
+        yield "communication", f"must be at most the duration, {time.duration_s:g} s {given}"
+    if until_s is not None and not 0 <= until_s <= most_s:
+        yield "until_communication", f"must be from 0 to the duration, {time.duration_s:g} s (given: {until_s:g} s)"
 
 
 def connections(request: pb.ReportConnectionsRequest) -> dict[Connected, int]:
@@ -264,6 +269,7 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
         last_communication=_known(job.last_communication_s),
         demand=demand_message(demand, with_pairs) if demand else None,
         wiring=_wiring(job),
+        timing=None,
     )
 
 

@@ -105,6 +105,7 @@ def _plan_without_routes(plan: Plan, status: Status, installed: bool) -> pb.Plan
         moves_left=status.moves_left if newest else 0,
         blocked_flows=status.blocked_flows if newest else 0,
         goal=_goal(status.goal) if newest and status.goal else None,
+        sharing=None,
     )
 
 

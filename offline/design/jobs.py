@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field
 
 from offline.design.loads import Loads, collective_bytes
 from offline.design.placing import MEGATRON, Part, Placed, placements
@@ -26,7 +25,7 @@ from signalbox.errors import FieldProblem, InvalidInput, validated
 from signalbox.file_forms import JobInFile, addresses_in
 from signalbox.files import called
 from signalbox.jobs.formulas import formula
-from signalbox.jobs.spec import MAX_COMPUTE, MAX_ENDPOINTS, Algorithm, Collective, Compute, JobSpec, Library, Number
+from signalbox.jobs.spec import MAX_ENDPOINTS, Algorithm, Collective, JobSpec, Library
 from signalbox.models import Parallelism, misfits
 from signalbox.spec_files import PlaceOf, data_in, placed
 
@@ -39,11 +38,8 @@ _SEND = np.dtype((float, 3))
 
 
 class JobInDesign(JobInFile):
-    """Fields of a job in a design: the fields of a job file, and three that only designs read."""
+    """Fields of a job in a design: the fields of a job file, and one that only designs read."""
 
-    weight: Annotated[Number, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
-    """Factor of the job's time in the sum that is minimized."""
-    compute: tuple[Compute, ...] = Field(default=(), max_length=MAX_COMPUTE)
     placement: tuple[Part, ...] | None = None
     """Order in which the parts of a model's parallelism fill the dimensions, beginning with the first dimension."""
 
@@ -240,4 +236,4 @@ def _designed(
     for phase in sorted({*phases, *(each.phase for each in job.compute if each.phase is not None)}):
         floor_s = math.fsum(each.seconds for each in job.compute if each.phase == phase)
         steps.append(Step(phase, tuple(GIGABITS * size for size in phases.get(phase, nothing)), floor_s))
-    return DesignedJob(job.job_id, job.weight, tuple(steps), way, spec)
+    return DesignedJob(job.job_id, job.weight or 1.0, tuple(steps), way, spec)

@@ -26,6 +26,10 @@ class IterationTime:
     """Time of the iteration's end on this machine's monotonic clock, in seconds; None if the program does not give it.
 
     An iteration without this time ended at most ``REPORT_S`` before its report."""
+    until_communication_s: float | None = None
+    """Time in seconds from the beginning of the iteration to the beginning of its communication; None if unknown."""
+    waited_s: float = 0.0
+    """Time in seconds for which the program waited just before the iteration, which is not part of ``duration_s``."""
 
 
 class Connected(NamedTuple):

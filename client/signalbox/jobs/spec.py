@@ -38,6 +38,8 @@ MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
 """Largest number of ranks of all groups together. A collective over n ranks makes at least n-1 ≥ n/2 virtual links."""
 MAX_PARALLELIZATIONS = 32
 MAX_COMPUTE = 1000
+MAX_GPUS = 1 << 20
+MAX_WORK, MAX_WEIGHT = 1e30, 1e6
 MAX_IN_PARALLELIZATIONS = 4
 """Factor on the limits of groups and of compute times if a job has parallelizations.
 
@@ -218,10 +220,13 @@ class Transfer(Frozen):
 class Compute(Frozen):
     """Compute time in an iteration, in seconds.
 
-    ``phase``: phase whose communication overlaps with this computation; None if there is no overlap."""
+    - ``phase``: phase whose communication overlaps with this computation; None if there is no overlap
+    - ``before``: phase that follows this computation, if there is no overlap; None for the first phase"""
 
     seconds: Annotated[Seconds, Field(ge=0, le=1e6, allow_inf_nan=False)]
     phase: Phase | None = None
+    # Earlier controllers cannot read the field in a saved spec.
+    before: Phase | None = Field(default=None, exclude_if=lambda phase: phase is None)
 
 
 class Parallelization(Frozen):
@@ -255,7 +260,13 @@ class JobSpec(Frozen):
     - ``reports_connections``: whether the job reports its open connections, so that subflows need no port classes
     - ``lease_s``: seconds without renewal after which the job is removed
     - ``provisional``: whether the announcement may soon change. Until the change, measured traffic has precedence over
-      the announcement, and a difference raises no alarm."""
+      the announcement, and a difference raises no alarm
+    - ``compute``: compute times of an iteration; empty if they are to be measured, or for parallelizations
+    - ``gpus``: number of GPUs; None for one per rank
+    - ``work_per_iteration``: work of an iteration in a unit that all jobs share; None for ``gpus`` times the seconds of
+      computing
+    - ``weight``: weight of the job where a weighted mean is minimized; None for 1
+    - ``keeps_slots``: whether the program waits at iteration boundaries as the controller says"""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
     endpoints: Annotated[tuple[HostAddress, ...], at_most(MAX_ENDPOINTS)] = Field(min_length=2)
@@ -271,6 +282,11 @@ class JobSpec(Frozen):
     lease_s: Seconds = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
     parallelizations: Annotated[tuple[Parallelization, ...], at_most(MAX_PARALLELIZATIONS)] = ()
     provisional: StrictBool = False
+    compute: Annotated[tuple[Compute, ...], at_most(MAX_COMPUTE)] = ()
+    gpus: Whole | None = Field(default=None, ge=1, le=MAX_GPUS)
+    work_per_iteration: Number | None = Field(default=None, gt=0, le=MAX_WORK, allow_inf_nan=False)
+    weight: Number | None = Field(default=None, gt=0, le=MAX_WEIGHT, allow_inf_nan=False)
+    keeps_slots: StrictBool = False
 
     @property
     def addresses(self) -> frozenset[str]:
@@ -308,8 +324,9 @@ class JobSpec(Frozen):
         InvalidInput.refuse(
             chain(
                 oversized(spec),
-                spec.wrong_parallelizations(name for name in SENDS if getattr(spec, name)),
+                spec.wrong_parallelizations(name for name in (*SENDS, "compute") if getattr(spec, name)),
                 chain.from_iterable(misfits),
+                _contradictory(spec),
                 spec._wrong_rails(),
             )
         )
@@ -402,6 +419,14 @@ def _problems_of_traffic(sends: JobSpec | Parallelization, where: str, ranks: in
             yield FieldProblem(f"{where}transfers[{t}].dst", f"rank {transfer.dst} sends to itself")
 
 
+def _contradictory(spec: JobSpec) -> Iterator[FieldProblem]:
+    for where, way in spec.ways():
+        for number, each in enumerate(way.compute):
+            if each.phase is not None and each.before is not None:
+                path = f"{where}compute[{number}].before"
+                yield FieldProblem(path, "cannot be combined with phase, which overlaps with this computing: omit one")
+
+
 def oversized(spec: Any) -> Iterator[FieldProblem]:
     """Yield a problem for each list that is too long, and for lists whose lengths together exceed a limit.
 
@@ -414,7 +439,7 @@ def oversized(spec: Any) -> Iterator[FieldProblem]:
     lists: list[tuple[str, Any, int]] = [("endpoints", spec.endpoints, MAX_ENDPOINTS)]
     for where, way in ways:
         lists += [(f"{where}{name}", getattr(way, name), limit) for name, limit in LIMITS]
-    lists += [(f"{where}compute", way.compute, MAX_COMPUTE) for where, way in ways[1:]]
+    lists += [(f"{where}compute", way.compute, MAX_COMPUTE) for where, way in ways]
     lists += [("rails", spec.rails, MAX_RAILS), ("parallelizations", spec.parallelizations, MAX_PARALLELIZATIONS)]
     sending = [way for _, way in ways]
     counts = [(path, path.rpartition(".")[2], len(items), limit) for path, items, limit in lists]
@@ -450,9 +475,10 @@ def _counts_in_items(sending: Sequence[Any], rails: Sequence[Any]) -> Iterator[_
     yield "rails", "addresses in all rails", sum(len(rail.endpoints) for rail in rails), MAX_RAILS * MAX_ENDPOINTS
 
 
-NOT_TRAFFIC = ("lease_s", "max_subflows", "striping", "provisional")
+_TIMING = ("compute", "gpus", "work_per_iteration", "weight", "keeps_slots")
+NOT_TRAFFIC = ("lease_s", "max_subflows", "striping", "provisional", *_TIMING)
 
-NEWER_FIELDS = ("parallelizations", "provisional")
+NEWER_FIELDS = ("parallelizations", "provisional", *_TIMING)
 """Fields of a ``JobSpec`` that earlier versions of the controller do not know.
 
 A saved spec omits them when they are empty, so that those versions can read the spec."""

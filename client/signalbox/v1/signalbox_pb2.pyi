@@ -100,6 +100,14 @@ class DemandFinding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEMAND_FINDING_OTHER_TRAFFIC: _ClassVar[DemandFinding]
     DEMAND_FINDING_OTHER_AMOUNTS: _ClassVar[DemandFinding]
 
+class TimingState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TIMING_STATE_UNSPECIFIED: _ClassVar[TimingState]
+    TIMING_STATE_FREE: _ClassVar[TimingState]
+    TIMING_STATE_ALIGNING: _ClassVar[TimingState]
+    TIMING_STATE_KEEPING: _ClassVar[TimingState]
+    TIMING_STATE_IGNORING: _ClassVar[TimingState]
+
 class JobEndReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     JOB_END_REASON_UNSPECIFIED: _ClassVar[JobEndReason]
@@ -146,6 +154,13 @@ class RoutingScheme(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ROUTING_SCHEME_EDGE_COLORING: _ClassVar[RoutingScheme]
     ROUTING_SCHEME_FIRST_FIT: _ClassVar[RoutingScheme]
 
+class SharingObjective(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SHARING_OBJECTIVE_UNSPECIFIED: _ClassVar[SharingObjective]
+    SHARING_OBJECTIVE_WORST: _ClassVar[SharingObjective]
+    SHARING_OBJECTIVE_GPU_SECONDS: _ClassVar[SharingObjective]
+    SHARING_OBJECTIVE_WEIGHTED: _ClassVar[SharingObjective]
+
 class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     MODE_UNSPECIFIED: _ClassVar[Mode]
@@ -177,6 +192,7 @@ class AlarmKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ALARM_KIND_GENERATION_AHEAD: _ClassVar[AlarmKind]
     ALARM_KIND_MEMBER_ABSENT: _ClassVar[AlarmKind]
     ALARM_KIND_MEMBER_UNLINKED: _ClassVar[AlarmKind]
+    ALARM_KIND_SLOT_IGNORED: _ClassVar[AlarmKind]
     ALARM_KIND_SWITCH_DOWN: _ClassVar[AlarmKind]
     ALARM_KIND_LINK_DOWN: _ClassVar[AlarmKind]
     ALARM_KIND_HOST_DOWN: _ClassVar[AlarmKind]
@@ -343,6 +359,11 @@ DEMAND_FINDING_SILENT: DemandFinding
 DEMAND_FINDING_SLOWER: DemandFinding
 DEMAND_FINDING_OTHER_TRAFFIC: DemandFinding
 DEMAND_FINDING_OTHER_AMOUNTS: DemandFinding
+TIMING_STATE_UNSPECIFIED: TimingState
+TIMING_STATE_FREE: TimingState
+TIMING_STATE_ALIGNING: TimingState
+TIMING_STATE_KEEPING: TimingState
+TIMING_STATE_IGNORING: TimingState
 JOB_END_REASON_UNSPECIFIED: JobEndReason
 JOB_END_REASON_DEREGISTERED: JobEndReason
 JOB_END_REASON_LEASE_RAN_OUT: JobEndReason
@@ -371,6 +392,10 @@ ROUTING_SCHEME_ECMP: RoutingScheme
 ROUTING_SCHEME_GREEDY: RoutingScheme
 ROUTING_SCHEME_EDGE_COLORING: RoutingScheme
 ROUTING_SCHEME_FIRST_FIT: RoutingScheme
+SHARING_OBJECTIVE_UNSPECIFIED: SharingObjective
+SHARING_OBJECTIVE_WORST: SharingObjective
+SHARING_OBJECTIVE_GPU_SECONDS: SharingObjective
+SHARING_OBJECTIVE_WEIGHTED: SharingObjective
 MODE_UNSPECIFIED: Mode
 MODE_ECMP: Mode
 MODE_PLANNED: Mode
@@ -397,6 +422,7 @@ ALARM_KIND_SWITCH_FLOODS: AlarmKind
 ALARM_KIND_GENERATION_AHEAD: AlarmKind
 ALARM_KIND_MEMBER_ABSENT: AlarmKind
 ALARM_KIND_MEMBER_UNLINKED: AlarmKind
+ALARM_KIND_SLOT_IGNORED: AlarmKind
 ALARM_KIND_SWITCH_DOWN: AlarmKind
 ALARM_KIND_LINK_DOWN: AlarmKind
 ALARM_KIND_HOST_DOWN: AlarmKind
@@ -468,7 +494,7 @@ MEMBER_ROLE_STANDBY: MemberRole
 MEMBER_ROLE_ABSENT: MemberRole
 
 class JobSpec(_message.Message):
-    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "striping", "rails", "reports_connections", "parallelizations", "provisional")
+    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "striping", "rails", "reports_connections", "parallelizations", "provisional", "compute", "gpus", "work_per_iteration", "weight", "keeps_slots")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -483,6 +509,11 @@ class JobSpec(_message.Message):
     REPORTS_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     PARALLELIZATIONS_FIELD_NUMBER: _ClassVar[int]
     PROVISIONAL_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    WORK_PER_ITERATION_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_SLOTS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     endpoints: _containers.RepeatedScalarFieldContainer[str]
     groups: _containers.RepeatedCompositeFieldContainer[ParallelGroup]
@@ -497,7 +528,12 @@ class JobSpec(_message.Message):
     reports_connections: bool
     parallelizations: _containers.RepeatedCompositeFieldContainer[Parallelization]
     provisional: bool
-    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., library: _Optional[_Union[Library, str]] = ..., striping: _Optional[_Union[Striping, str]] = ..., rails: _Optional[_Iterable[_Union[Rail, _Mapping]]] = ..., reports_connections: _Optional[bool] = ..., parallelizations: _Optional[_Iterable[_Union[Parallelization, _Mapping]]] = ..., provisional: _Optional[bool] = ...) -> None: ...
+    compute: _containers.RepeatedCompositeFieldContainer[Compute]
+    gpus: int
+    work_per_iteration: float
+    weight: float
+    keeps_slots: bool
+    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., library: _Optional[_Union[Library, str]] = ..., striping: _Optional[_Union[Striping, str]] = ..., rails: _Optional[_Iterable[_Union[Rail, _Mapping]]] = ..., reports_connections: _Optional[bool] = ..., parallelizations: _Optional[_Iterable[_Union[Parallelization, _Mapping]]] = ..., provisional: _Optional[bool] = ..., compute: _Optional[_Iterable[_Union[Compute, _Mapping]]] = ..., gpus: _Optional[int] = ..., work_per_iteration: _Optional[float] = ..., weight: _Optional[float] = ..., keeps_slots: _Optional[bool] = ...) -> None: ...
 
 class Parallelization(_message.Message):
     __slots__ = ("name", "groups", "collectives", "transfers", "compute")
@@ -514,12 +550,14 @@ class Parallelization(_message.Message):
     def __init__(self, name: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., compute: _Optional[_Iterable[_Union[Compute, _Mapping]]] = ...) -> None: ...
 
 class Compute(_message.Message):
-    __slots__ = ("seconds", "phase")
+    __slots__ = ("seconds", "phase", "before")
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     seconds: float
     phase: int
-    def __init__(self, seconds: _Optional[float] = ..., phase: _Optional[int] = ...) -> None: ...
+    before: int
+    def __init__(self, seconds: _Optional[float] = ..., phase: _Optional[int] = ..., before: _Optional[int] = ...) -> None: ...
 
 class Rail(_message.Message):
     __slots__ = ("endpoints",)
@@ -604,7 +642,7 @@ class PairDemand(_message.Message):
     def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., declared_bytes: _Optional[int] = ..., measured_bps: _Optional[float] = ..., measured_bytes: _Optional[float] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "slowdown", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand", "flows_without_path", "wiring", "revision")
+    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "slowdown", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand", "flows_without_path", "wiring", "revision", "timing")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -627,6 +665,7 @@ class Job(_message.Message):
     FLOWS_WITHOUT_PATH_FIELD_NUMBER: _ClassVar[int]
     WIRING_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
     spec: JobSpec
     uid: str
     tenant: str
@@ -649,7 +688,42 @@ class Job(_message.Message):
     flows_without_path: int
     wiring: Wiring
     revision: int
-    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., slowdown: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., flows_without_path: _Optional[int] = ..., wiring: _Optional[_Union[Wiring, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
+    timing: Timing
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., slowdown: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., flows_without_path: _Optional[int] = ..., wiring: _Optional[_Union[Wiring, _Mapping]] = ..., revision: _Optional[int] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+
+class Timing(_message.Message):
+    __slots__ = ("state", "reason", "traffic_class", "period", "until_communication", "jitter", "drift", "waited", "guaranteed", "promised", "slots")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_COMMUNICATION_FIELD_NUMBER: _ClassVar[int]
+    JITTER_FIELD_NUMBER: _ClassVar[int]
+    DRIFT_FIELD_NUMBER: _ClassVar[int]
+    WAITED_FIELD_NUMBER: _ClassVar[int]
+    GUARANTEED_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    state: TimingState
+    reason: str
+    traffic_class: int
+    period: _duration_pb2.Duration
+    until_communication: _duration_pb2.Duration
+    jitter: float
+    drift: _duration_pb2.Duration
+    waited: _duration_pb2.Duration
+    guaranteed: _duration_pb2.Duration
+    promised: _duration_pb2.Duration
+    slots: _containers.RepeatedCompositeFieldContainer[CirclePart]
+    def __init__(self, state: _Optional[_Union[TimingState, str]] = ..., reason: _Optional[str] = ..., traffic_class: _Optional[int] = ..., period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., until_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jitter: _Optional[float] = ..., drift: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., waited: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., guaranteed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., promised: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[CirclePart, _Mapping]]] = ...) -> None: ...
+
+class CirclePart(_message.Message):
+    __slots__ = ("start", "length")
+    START_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    start: float
+    length: float
+    def __init__(self, start: _Optional[float] = ..., length: _Optional[float] = ...) -> None: ...
 
 class Wiring(_message.Message):
     __slots__ = ("unwired", "parallelization", "runs", "circuits", "iteration", "iteration_bound", "iteration_alternative")
@@ -800,16 +874,20 @@ class RenewLeaseResponse(_message.Message):
     def __init__(self, lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Iteration(_message.Message):
-    __slots__ = ("index", "duration", "communication", "age")
+    __slots__ = ("index", "duration", "communication", "age", "until_communication", "waited")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
     COMMUNICATION_FIELD_NUMBER: _ClassVar[int]
     AGE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_COMMUNICATION_FIELD_NUMBER: _ClassVar[int]
+    WAITED_FIELD_NUMBER: _ClassVar[int]
     index: int
     duration: _duration_pb2.Duration
     communication: _duration_pb2.Duration
     age: _duration_pb2.Duration
-    def __init__(self, index: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    until_communication: _duration_pb2.Duration
+    waited: _duration_pb2.Duration
+    def __init__(self, index: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., until_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., waited: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ReportIterationsRequest(_message.Message):
     __slots__ = ("job_id", "iterations", "lease_token")
@@ -822,10 +900,12 @@ class ReportIterationsRequest(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., iterations: _Optional[_Iterable[_Union[Iteration, _Mapping]]] = ..., lease_token: _Optional[str] = ...) -> None: ...
 
 class ReportIterationsResponse(_message.Message):
-    __slots__ = ("accepted",)
+    __slots__ = ("accepted", "wait")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
     accepted: int
-    def __init__(self, accepted: _Optional[int] = ...) -> None: ...
+    wait: _duration_pb2.Duration
+    def __init__(self, accepted: _Optional[int] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Connection(_message.Message):
     __slots__ = ("src", "src_port", "dst", "dst_port")
@@ -866,16 +946,32 @@ class WatchRoutesRequest(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., resume_token: _Optional[str] = ..., uid: _Optional[str] = ...) -> None: ...
 
 class WatchRoutesResponse(_message.Message):
-    __slots__ = ("generation", "routes", "resume_token", "uid")
+    __slots__ = ("generation", "routes", "resume_token", "uid", "slot", "dscp")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ROUTES_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    DSCP_FIELD_NUMBER: _ClassVar[int]
     generation: int
     routes: _containers.RepeatedCompositeFieldContainer[Route]
     resume_token: str
     uid: str
-    def __init__(self, generation: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ..., resume_token: _Optional[str] = ..., uid: _Optional[str] = ...) -> None: ...
+    slot: Slot
+    dscp: int
+    def __init__(self, generation: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ..., resume_token: _Optional[str] = ..., uid: _Optional[str] = ..., slot: _Optional[_Union[Slot, _Mapping]] = ..., dscp: _Optional[int] = ...) -> None: ...
+
+class Slot(_message.Message):
+    __slots__ = ("period", "until", "max_wait", "number")
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    period: _duration_pb2.Duration
+    until: _duration_pb2.Duration
+    max_wait: _duration_pb2.Duration
+    number: int
+    def __init__(self, period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., until: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Route(_message.Message):
     __slots__ = ("src", "dst", "pinned", "switches", "subflows")
@@ -1148,7 +1244,7 @@ class PlannedJob(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., demand_source: _Optional[_Union[DemandSource, str]] = ..., own_slowdown: _Optional[float] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "max_slowdown", "bound", "gap", "certificate", "slowdowns_proven", "solver", "moves", "ecmp_slowdown", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows", "slowdowns_proven_listed", "candidates_listed", "goal")
+    __slots__ = ("generation", "max_slowdown", "bound", "gap", "certificate", "slowdowns_proven", "solver", "moves", "ecmp_slowdown", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows", "slowdowns_proven_listed", "candidates_listed", "goal", "sharing")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
@@ -1171,6 +1267,7 @@ class Plan(_message.Message):
     SLOWDOWNS_PROVEN_LISTED_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_LISTED_FIELD_NUMBER: _ClassVar[int]
     GOAL_FIELD_NUMBER: _ClassVar[int]
+    SHARING_FIELD_NUMBER: _ClassVar[int]
     generation: int
     max_slowdown: float
     bound: float
@@ -1193,7 +1290,50 @@ class Plan(_message.Message):
     slowdowns_proven_listed: int
     candidates_listed: int
     goal: GoalPlan
-    def __init__(self, generation: _Optional[int] = ..., max_slowdown: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., slowdowns_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_slowdown: _Optional[_Union[EcmpSlowdowns, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeSlowdown, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., slowdowns_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ..., goal: _Optional[_Union[GoalPlan, _Mapping]] = ...) -> None: ...
+    sharing: Sharing
+    def __init__(self, generation: _Optional[int] = ..., max_slowdown: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., slowdowns_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_slowdown: _Optional[_Union[EcmpSlowdowns, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeSlowdown, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., slowdowns_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ..., goal: _Optional[_Union[GoalPlan, _Mapping]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ...) -> None: ...
+
+class Sharing(_message.Message):
+    __slots__ = ("objective", "guaranteed", "promised", "bound", "searched", "circles", "jobs")
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    GUARANTEED_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    SEARCHED_FIELD_NUMBER: _ClassVar[int]
+    CIRCLES_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    objective: SharingObjective
+    guaranteed: float
+    promised: float
+    bound: float
+    searched: float
+    circles: _containers.RepeatedCompositeFieldContainer[Circle]
+    jobs: _containers.RepeatedCompositeFieldContainer[SharedJob]
+    def __init__(self, objective: _Optional[_Union[SharingObjective, str]] = ..., guaranteed: _Optional[float] = ..., promised: _Optional[float] = ..., bound: _Optional[float] = ..., searched: _Optional[float] = ..., circles: _Optional[_Iterable[_Union[Circle, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[SharedJob, _Mapping]]] = ...) -> None: ...
+
+class Circle(_message.Message):
+    __slots__ = ("period", "job_ids")
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    period: _duration_pb2.Duration
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SharedJob(_message.Message):
+    __slots__ = ("job_id", "traffic_class", "start", "guaranteed", "promised", "ideal")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    GUARANTEED_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_FIELD_NUMBER: _ClassVar[int]
+    IDEAL_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    traffic_class: int
+    start: float
+    guaranteed: _duration_pb2.Duration
+    promised: _duration_pb2.Duration
+    ideal: _duration_pb2.Duration
+    def __init__(self, job_id: _Optional[str] = ..., traffic_class: _Optional[int] = ..., start: _Optional[float] = ..., guaranteed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., promised: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ideal: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class GoalPlan(_message.Message):
     __slots__ = ("max_slowdown", "jobs")

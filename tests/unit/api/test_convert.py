@@ -67,7 +67,10 @@ transfers = st.builds(
     phase=st.integers(0, 1000), step=st.integers(0, 1000),
 )  # fmt: skip
 rails = st.sampled_from([[f"10.{rail}.{n}.1" for n in range(4)] for rail in (1, 2, 3)])
-compute = st.builds(pb.Compute, seconds=st.floats(0, 1e6), phase=st.none() | st.integers(0, 1000))
+phases = st.integers(0, 1000)
+compute = st.builds(pb.Compute, seconds=st.floats(0, 1e6), phase=st.none() | phases) | st.builds(
+    pb.Compute, seconds=st.floats(0, 1e6), before=phases
+)
 parallelizations = st.builds(
     pb.Parallelization, name=st.text("ab ", min_size=1, max_size=3), groups=groups.map(lambda group: [group]),
     collectives=st.lists(collectives, max_size=3), transfers=st.lists(transfers, min_size=1, max_size=3),
@@ -87,13 +90,18 @@ plain_specs = st.builds(
     lease=st.floats(1.0, 86_400.0).map(duration),
     max_subflows=st.integers(1, 16),
     transport=st.sampled_from([pb.TRANSPORT_TCP, pb.TRANSPORT_ROCE_V2]),
+    compute=st.lists(compute, max_size=2),
+    gpus=st.none() | st.integers(1, 1 << 20),
+    work_per_iteration=st.none() | st.floats(1e-3, 1e30),
+    weight=st.none() | st.floats(1e-3, 1e6),
+    keeps_slots=st.booleans(),
 )
 
 
 def offering(spec: pb.JobSpec, ways: list[pb.Parallelization]) -> pb.JobSpec:
     found = pb.JobSpec(parallelizations=ways)
     found.MergeFrom(spec)
-    for name in ("groups", "collectives", "transfers"):
+    for name in ("groups", "collectives", "transfers", "compute"):
         found.ClearField(name)
     return found
 
@@ -215,7 +223,7 @@ def test_over_long_lists_are_counted_not_read() -> None:
 
 
 def test_iterations_survive_the_way() -> None:
-    sent = (IterationTime(0, 2.0, 1.0), IterationTime(convert.MAX_INDEX, 1.5, 0.25, ended_at=99.5))
+    sent = (IterationTime(0, 2.0, 1.0), IterationTime(convert.MAX_INDEX, 1.5, 0.25, 99.5, 0.5, 0.125))
     ages = (None, Duration(nanos=500_000_000))
     request = pb.ReportIterationsRequest(
         iterations=[message_of(pb.Iteration, time, age=age) for time, age in zip(sent, ages, strict=True)]
@@ -242,6 +250,21 @@ def test_absurd_figures_are_refused(times: list[tuple[int, float, float]], probl
     sent = [message_of(pb.Iteration, IterationTime(*time), age=None) for time in times]
     error = refused(convert.iterations, pb.ReportIterationsRequest(iterations=sent), 100.0)
     assert str(error).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("times", "problem"),
+    [
+        (
+            (0, 2.0, 1.0, None, 2.5),
+            "iterations[0].until_communication: must be from 0 to the duration, 2 s (given: 2.5 s)",
+        ),
+        ((0, 2.0, 1.0, None, 1.0, WEEK_S + 1.0), "iterations[0].waited: must be from 0 to 604800 s"),
+    ],
+)
+def test_times_of_a_slot_that_cannot_be_are_refused(times: tuple[Any, ...], problem: str) -> None:
+    sent = message_of(pb.Iteration, IterationTime(*times), age=None)
+    assert str(refused(convert.iterations, pb.ReportIterationsRequest(iterations=[sent]), 100.0)).startswith(problem)
 
 
 @pytest.mark.parametrize("age", [Duration(seconds=-1), Duration(nanos=2_000_000_000), Duration(seconds=WEEK_S + 1)])

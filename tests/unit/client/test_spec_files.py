@@ -90,8 +90,8 @@ def test_problems_of_all_jobs_have_their_places(files: Files) -> None:
         "job.yaml:9:1: job_id: must have 1 to 63 lower-case letters, digits, '.', '_' and '-', "
         "a letter or digit at both ends (given: 'Ring')",
         "job.yaml:10:1: color: unknown field; known are job_id, endpoints, groups, collectives, transfers, library, "
-        "rails, max_subflows, transport, striping, reports_connections, lease_s, parallelizations, provisional, hosts, "
-        "ranks_per_host, model, parallelism",
+        "rails, max_subflows, transport, striping, reports_connections, lease_s, parallelizations, provisional, "
+        "compute, gpus, work_per_iteration, weight, keeps_slots, hosts, ranks_per_host, model, parallelism",
         "job.yaml:16:48: collectives[0].bytes_per_iteration: must be at least 1 (given: 0)",
     ]
     listed = json.dumps([SPEC, {**SPEC, "groups": [{"name": "dp", "ranks": [0, 7]}]}], indent=1)

@@ -24,7 +24,7 @@ from controller.store.sqlite_store import SqliteStore
 from controller.store.store import LARGEST_EPOCH, epoch_at
 from signalbox.errors import InvalidInput, NotFound
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
-from signalbox.jobs.spec import JobId
+from signalbox.jobs.spec import Compute, JobId
 from signalbox.words import Mode
 from tests.support.by_id import registered
 from tests.support.saved_states import NOTHING, commit, full, job, parts, save
@@ -69,9 +69,11 @@ def test_saved_state_comes_back_equal_from_files_for_their_owner_only(tmp_path: 
 def test_a_job_without_newer_fields_is_saved_as_versions_without_them_read_it() -> None:
     keys = [Key(Kind.JOB, name) for name in ("b", "offer")]
     plain, several = (json.loads(encode(key, full().jobs[JobId(key.key)])) for key in keys)
-    assert plain["spec"].keys().isdisjoint({"strategies", "provisional"})
+    newer = {"strategies", "provisional", "compute", "gpus", "work_per_iteration", "weight", "keeps_slots"}
+    assert plain["spec"].keys().isdisjoint(newer)
     assert plain.keys().isdisjoint({"wiring", "revision"})
     assert [way["name"] for way in several["spec"]["strategies"]] == ["one", "two"]
+    assert Compute(seconds=1, phase=0).model_dump() == {"seconds": 1, "phase": 0}
 
 
 def test_fields_that_were_renamed_are_saved_and_read_under_their_earlier_names() -> None:

@@ -231,11 +231,59 @@ def test_what_was_measured_counts_as_long_as_all_parallelizations_send_the_same(
     assert not same_traffic(spec, JobSpec.parse({**OFFER, "parallelizations": parallelizations(transfers=other)}))
 
 
+TIMING: dict[str, Any] = {
+    "compute": [{"seconds": 0.5}, {"seconds": 0.25, "before": 1}, {"seconds": 1, "phase": 1}],
+    "gpus": 24,
+    "work_per_iteration": 1e15,
+    "weight": 2.5,
+    "keeps_slots": True,
+}
+
+
+def test_times_of_computing_are_read_and_are_no_traffic() -> None:
+    spec = JobSpec.parse({**SPEC, **TIMING})
+    assert [(each.seconds, each.phase, each.before) for each in spec.compute] == [
+        (0.5, None, None),
+        (0.25, None, 1),
+        (1.0, 1, None),
+    ]
+    assert (spec.gpus, spec.work_per_iteration, spec.weight, spec.keeps_slots) == (24, 1e15, 2.5, True)
+    assert JobSpec.parse(spec.model_dump(mode="json")) == spec
+    plain = JobSpec.parse(SPEC)
+    assert (plain.compute, plain.gpus, plain.work_per_iteration, plain.weight, plain.keeps_slots) == (
+        (),
+        *[None] * 3,
+        False,
+    )
+    assert same_traffic(spec, plain)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "message"),
+    [
+        ({"compute": [{"seconds": -1}]}, "compute[0].seconds", "must be at least 0"),
+        ({"compute": [{"seconds": 1}] * 1001}, "compute", "at most 1000 compute are allowed"),
+        ({"compute": [{"seconds": 1, "before": 1001}]}, "compute[0].before", "must be at most 1000"),
+        ({"compute": [{"seconds": 1, "phase": 0, "before": 1}]}, "compute[0].before", "cannot be combined with phase"),
+        ({"gpus": 0}, "gpus", "must be at least 1"),
+        ({"work_per_iteration": 0}, "work_per_iteration", "must be more than 0"),
+        ({"weight": 2e6}, "weight", "must be at most 1000000"),
+        ({"keeps_slots": "yes"}, "keeps_slots", "must be true or false"),
+    ],
+)
+def test_wrong_times_of_computing_are_refused_with_their_place(
+    changes: dict[str, Any], path: str, message: str
+) -> None:
+    (found,) = problems(SPEC, **changes).items()
+    assert (found[0], found[1][: len(message)]) == (path, message)
+
+
 def test_each_parallelization_has_the_traffic_and_groups_of_its_own() -> None:
     """Parallelizations may have groups of the same name."""
     told = "cannot be combined with parallelizations, each of which has its own: omit one of them"
     assert problems(OFFER, **SENDS) == {"groups": told, "collectives": told}
     assert problems(OFFER, transfers=transfer()) == {"transfers": told}
+    assert problems(OFFER, compute=[{"seconds": 1}]) == {"compute": told}
     own = {"groups": [{"name": "dp", "ranks": [2, 1]}], "collectives": collective()}
     spec = JobSpec.parse({**OFFER, "parallelizations": parallelizations(**own)})
     assert [spec.of_parallelization(way.name).groups[0].ranks for way in spec.parallelizations] == [(0, 1, 2), (2, 1)]
