@@ -44,6 +44,7 @@ MODULES = {
     "wiring": "benchmarks.wiring.command",
     "rewiring": "benchmarks.rewiring.command",
     "contention": "benchmarks.contention.command",
+    "contention-lab": "benchmarks.contention.lab",
 }
 """Module of each command; the module's function ``main`` is the command. Only the requested module is imported."""
 

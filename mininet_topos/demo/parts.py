@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,13 +64,15 @@ class TrainingJob:
     """Ring job; ``hosts`` are in ring order.
 
     ``max_subflows``: connections to the next host. ``striping``: how bytes are striped over them.
-    ``reports_connections``: whether it reports its connections to the controller."""
+    ``reports_connections``: whether it reports its connections to the controller. ``options``: further options of the
+    trainer, by name; they replace those of ``Training``."""
 
     job_id: str
     hosts: tuple[Host, ...]
     max_subflows: int = 1
     striping: Striping = Striping.BY_SHARE
     reports_connections: bool = False
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 def rings_and_idle(hosts: Sequence[Host]) -> tuple[list[tuple[Host, ...]], tuple[Host, ...]]:
@@ -129,6 +131,7 @@ class Training:
             "--stall-timeout-s": self.stall_s,
             "--rendezvous": self.rendezvous / job.job_id,
             "--out": log,
+            **job.options,
         }
         words = (str(word) for pair in options.items() for word in pair)
         argv = [sys.executable, "-m", "mininet_topos.trainer", *words]
