@@ -23,6 +23,14 @@ class Objective(StrEnum):
     PHASE = "phase"
 
 
+class SharingObjective(StrEnum):
+    """Objective for jobs that share links: worst slowdown, GPU-seconds lost by sharing, or weighted mean slowdown."""
+
+    WORST = "worst"
+    GPU_SECONDS = "gpu-seconds"
+    WEIGHTED = "weighted"
+
+
 class AlarmKind(StrEnum):
     """Kind of an alarm, named after what is wrong."""
 

@@ -151,6 +151,7 @@ def _equal_apart_from_generation(before: SolvePlan, now: SolvePlan) -> bool:
         same_network
         and a.flows == b.flows
         and a.routes == b.routes
+        and a.timings == b.timings
         and replace(before, snapshot=b, anew=now.anew) == now
     )
 

@@ -30,6 +30,7 @@ from controller.planning.problem import FlowId, NumberedRoutes, PathShare, Probl
 from controller.shared_map import SharedMap
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId
+from signalbox.words import SharingObjective
 
 Certificate = Literal["optimal", "gap", "heuristic"]
 BOUNDING_SOLVERS = ("cpsat", "lp", "exact", "ilp")
@@ -434,6 +435,54 @@ def _flows(count: int) -> str:
     return f"{count} flow" if count == 1 else f"{count} flows"
 
 
+# ---- jobs that share links
+
+
+class Slot(NamedTuple):
+    """Part of a circle in which a job may send one of its phases."""
+
+    start_s: float
+    length_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """Time after which the slots of some jobs repeat."""
+
+    period_s: float
+    slots: Mapping[JobId, tuple[Slot, ...]]
+    """Slots of a job's first iteration in the period, one per phase in order, the first at 0 <= start < period."""
+    turns: Mapping[JobId, int]
+    """Number of iterations of each job per period. They begin ``period_s`` / turns apart."""
+
+    def every_s(self, job: JobId) -> float:
+        """Return the planned duration of the job's iterations."""
+        return self.period_s / self.turns[job]
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Slots and classes of jobs that share links under a plan's routes, and what they guarantee.
+
+    The unit of ``value`` and of its bounds is that of the objective: a slowdown of iterations (>= 1), or GPU-seconds
+    per second that sharing costs."""
+
+    circles: tuple[Circle, ...]
+    """Circles without common jobs. A job without a slot begins its iterations whenever it likes."""
+    class_of: Mapping[JobId, int]
+    """Class of each job, 1 for the highest priority; empty when all jobs have the same priority."""
+    guaranteed_s: Mapping[JobId, float]
+    """Largest duration of an iteration of each job that has a ``Timing``, while no other traffic disturbs it."""
+    promise_s: Mapping[JobId, float]
+    """Durations that the same routes guarantee without slots and classes."""
+    value: float
+    bound: float
+    """Lower bound of ``value`` for any slots, classes and routes; prices of links prove it."""
+    searched: float
+    """Lower bound of ``value`` for these routes, from exact searches; at least ``bound``."""
+    objective: SharingObjective
+
+
 # ---- answers for the control loop
 
 
@@ -457,6 +506,8 @@ class Planned:
     """Summary of the goal plan that remains when the plan is adopted; None when no goal plan remains."""
     for_now: bool = False
     """Whether the plan is for the phases that jobs send now (``Problem.now``), not for all phases."""
+    sharing: Sharing | None = None
+    """Slots and classes under the plan's routes; None when no jobs with a ``Timing`` share links."""
 
     @property
     def plan(self) -> Plan:

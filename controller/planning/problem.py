@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from controller.fabric.topology import CandidatePaths, Dpid, LinkId, Path
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Dividing
+from signalbox.words import SharingObjective
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -137,6 +138,45 @@ class Flow:
     The job does not send these phases now, and will not send them for some time."""
     phase_share: tuple[tuple[int, float], ...] = ()
     """Share of each phase in the job's ideal communication time; empty when only the worst phase counts."""
+
+
+# ---- jobs in time
+
+
+class PhaseTime(NamedTuple):
+    """Part of an iteration: the job computes for ``compute_s``, then communicates."""
+
+    phase: int
+    """Number of the phase, as in ``Flow.demand_bps``."""
+    compute_s: float
+    ideal_s: float
+    """Communication time on an idle fabric, see ``snapshot.ideal_time_s``; a measured time replaces it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times of a job's iteration, declared or measured."""
+
+    phases: tuple[PhaseTime, ...]
+    """Phases in the order in which they follow each other."""
+    gpus: int = 1
+    work: float = 1.0
+    """Work of an iteration in GPU-seconds."""
+    weight: float = 1.0
+    """Weight of the job's slowdown when the objective is ``SharingObjective.WEIGHTED``."""
+    keeps_slots: bool = False
+    """Whether the job's iterations are regular, and the job waits for its slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingRules:
+    """Rules for jobs that share links. They matter only for jobs with a ``Timing``."""
+
+    classes: int = 0
+    """Number of classes of priority; 0 when all jobs have the same priority."""
+    floor: float = 0.1
+    """Fraction of a link that each class but the first keeps."""
+    objective: SharingObjective = SharingObjective.WORST
 
 
 # ---- problems
@@ -276,6 +316,7 @@ class PlanLimits:
     """Whether the time limit is ignored.
 
     Searches then end only by their own counts of steps, so that the plan does not depend on the machine."""
+    sharing: SharingRules = SharingRules()
     until: float = math.inf
     """Time (``time.perf_counter``) at which searches are cut off; set by ``begun``."""
     left_out: list[str] = field(default_factory=list, compare=False)

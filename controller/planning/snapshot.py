@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import NamedTuple, Protocol, TypeVar
@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from controller.fabric.topology import CandidatePaths, Fabric, Host, Link, LinkId
 from controller.jobs.job import Overhead
 from controller.planning.plan import Planned
-from controller.planning.problem import Flow, FlowId, Problem, Route, Routes
+from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, Timing
 from controller.shared_map import ChangedKeys, SharedMap, differing, updated
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId, Striping
@@ -56,6 +56,8 @@ class Snapshot:
     """Flows without their routes, which are in ``routes``."""
     routes: Routes
     drained: frozenset[LinkId] = frozenset()
+    timings: Mapping[JobId, Timing] = field(default_factory=dict)
+    """Jobs of which the times are known; the planner chooses slots and classes for those that share links."""
 
     @cached_property
     def problem(self) -> Problem:
@@ -330,6 +332,7 @@ class SnapshotDelta:
     routes: Mapping[FlowId, Route | None]
     drained: frozenset[LinkId]
     """All drained links of the next snapshot."""
+    timings: Mapping[JobId, Timing | None] = field(default_factory=dict)
 
 
 def changes(before: Snapshot, now: Snapshot) -> SnapshotDelta:
@@ -342,6 +345,7 @@ def changes(before: Snapshot, now: Snapshot) -> SnapshotDelta:
         _changed(before.flows, now.flows),
         _changed(before.routes, now.routes),
         now.drained,
+        _changed(before.timings, now.timings),
     )
 
 
@@ -359,6 +363,7 @@ def changed(before: Snapshot, found: SnapshotDelta) -> Snapshot:
         updated(before.flows, found.flows),
         updated(before.routes, found.routes),
         found.drained,
+        updated(before.timings, found.timings),
     )
 
 
@@ -367,7 +372,7 @@ def in_parts(found: SnapshotDelta) -> Iterator[SnapshotDelta]:
     flows = list(_divided(found.flows, lambda of_job: len(of_job or ())))
     routes = list(_divided(found.routes, lambda _: 1))
     yield replace(found, flows=flows[0], routes=routes[0])
-    rest = replace(found, capacity_bps={}, links={}, flows={}, routes={})
+    rest = replace(found, capacity_bps={}, links={}, flows={}, routes={}, timings={})
     yield from (replace(rest, flows=part) for part in flows[1:])
     yield from (replace(rest, routes=part) for part in routes[1:])
 

@@ -10,7 +10,7 @@ import pytest
 from controller.planning import snapshot
 from controller.planning.plan import Planned, answered, decided
 from controller.planning.planner import repair
-from controller.planning.problem import FlowId, Problem, Routes, whole
+from controller.planning.problem import FlowId, Problem, Routes, Timing, whole
 from controller.planning.snapshot import (
     NO_SNAPSHOT,
     Snapshot,
@@ -21,6 +21,7 @@ from controller.planning.snapshot import (
     with_routes,
 )
 from controller.shared_map import updated
+from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import leaf_spine, problem_of, ring
 from tests.support.planning.plans import snapshot_of
 
@@ -44,6 +45,7 @@ def a_snapshot(draw: random.Random, before: Snapshot) -> Snapshot:
         draw.choice([now.paths, before.paths]) if before.paths.links == now.paths.links else now.paths,
         updated(before.flows, {**dict.fromkeys(before.flows), **now.flows}),
         updated(before.routes, {**routes, **gone}),
+        timings={JobId(job): Timing((), draw.randint(1, 2)) for job in draw.sample(sorted(JOBS), draw.randrange(20))},
     )
 
 
@@ -64,6 +66,7 @@ def test_the_parts_of_all_differences_make_the_snapshot(many: int, monkeypatch: 
         assert dict(there.routes) == dict(now.routes)
         assert there.capacity_bps == now.capacity_bps
         assert there.paths.links == now.paths.links
+        assert dict(there.timings) == now.timings
 
 
 def test_routes_come_back_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
