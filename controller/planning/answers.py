@@ -92,8 +92,10 @@ class Answers:
 
         The answer may lead to a new goal plan. The goal plan that the request names is then kept too, because the
         control loop may not adopt the answer."""
-        again = self._reused(request)
-        if again:
+        if again := self._reused(request):
+            if self._last and self._last[0].snapshot.timings != request.snapshot.timings:
+                again = _with_sharing(again, request, problem)
+                self._last = request, again
             return again
         self._baselines = self._slowdowns = None
         held = self.goals.get(request.goal.generation) if request.goal else None
@@ -104,6 +106,7 @@ class Answers:
             return Planned(NoPlan(problem.generation, f"planning failed: {type(error).__name__}: {error}"))
         self.goals = {each.left.generation: each for each in (held, goal) if each}
         self._tries = self._tries + 1 if self._last and _equal_apart_from_generation(self._last[0], request) else 1
+        planned = _with_sharing(planned, request, problem)
         self._last = request, planned
         return planned
 
@@ -151,9 +154,26 @@ def _equal_apart_from_generation(before: SolvePlan, now: SolvePlan) -> bool:
         same_network
         and a.flows == b.flows
         and a.routes == b.routes
-        and a.timings == b.timings
         and replace(before, snapshot=b, anew=now.anew) == now
     )
+
+
+def _with_sharing(planned: Planned, request: SolvePlan, problem: Problem) -> Planned:
+    """Return the plan with slots and classes for the routes that are in force after it.
+
+    Without timings of jobs, or while some routes are not known, there are none."""
+    routes = planned.plan.routes if planned.adopted else request.snapshot.routes
+    problem = problem.now if planned.for_now else problem
+    timings = request.snapshot.timings
+    if not timings or any(flow.id not in routes and problem.reachable(flow) for flow in problem.flows):
+        return replace(planned, sharing=None) if planned.sharing else planned
+    from controller.planning.contention.case import sharing
+
+    try:
+        return replace(planned, sharing=sharing(problem, routes, timings, request.limits.sharing))
+    except Exception:
+        log.exception("cannot choose slots and classes", generation=problem.generation)
+        return replace(planned, sharing=None)
 
 
 def slowdowns_of(problem: Problem, draws: int) -> Slowdowns | None:

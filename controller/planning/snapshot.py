@@ -40,6 +40,7 @@ SILENT_PART = 0.01
 The fraction is large enough to give the job a route of its own where there is room. It is too small to take room from a
 job that sends."""
 _SHARE_DIGITS = 12
+NO_TIMINGS: Mapping[JobId, Timing] = SharedMap()
 Pairs = frozenset[tuple[str, str]]
 FlowsOf = Mapping[JobId, tuple[Flow, ...]]
 """Flows of each job."""
@@ -56,7 +57,7 @@ class Snapshot:
     """Flows without their routes, which are in ``routes``."""
     routes: Routes
     drained: frozenset[LinkId] = frozenset()
-    timings: Mapping[JobId, Timing] = field(default_factory=dict)
+    timings: Mapping[JobId, Timing] = field(default_factory=lambda: NO_TIMINGS)
     """Jobs of which the times are known; the planner chooses slots and classes for those that share links."""
 
     @cached_property

@@ -8,10 +8,12 @@ and go first on links that they share.
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+
+import numpy as np
 
 from controller.planning.contention.fluid import Case, Choice, Choices, TimedJob, guaranteed_s
 
@@ -111,28 +113,37 @@ def cut_weight(edges: Edges, ranks: Sequence[int]) -> float:
 
 def _random_order(count: int, edges: Edges, chance: random.Random) -> list[int]:
     order: list[int] = []
-    while len(order) < count:
-        waiting = [number for number in range(count) if number not in order]
-        ready = [low for low in waiting if not any((high, low) in edges for high in waiting)]
-        order.append(chance.choice(ready))
+    above = Counter(low for _, low in edges)
+    below = defaultdict(list)
+    for high, low in edges:
+        below[high].append(low)
+    ready = [number for number in range(count) if not above[number]]
+    while ready:
+        order.append(ready.pop(chance.randrange(len(ready))))
+        for low in below[order[-1]]:
+            above[low] -= 1
+            if not above[low]:
+                ready.append(low)
     return order
 
 
 def _best_segments(order: Sequence[int], edges: Edges, ranks: int) -> tuple[float, list[int]]:
-    count = len(order)
-
-    def between(j: int, i: int) -> float:
-        return sum(edges.get((high, low), 0.0) for high in order[:j] for low in order[j:i])
-
-    best: list[tuple[float, list[int]]] = [(0.0, [0] * i) for i in range(count + 1)]
-    for rank in range(1, ranks):
-        best = [
-            max(
-                ((best[j][0] + between(j, i), best[j][1] + [rank] * (i - j)) for j in range(i + 1)),
-                key=lambda each: each[0],
-            )
-            for i in range(count + 1)
-        ]
-    weight, segments = best[count]
-    rank_of = dict(zip(order, segments, strict=True))
-    return weight, [rank_of[number] for number in range(count)]
+    count, place = len(order), {number: at for at, number in enumerate(order)}
+    weights = np.zeros((count + 1, count + 1))
+    for (high, low), weight in edges.items():
+        weights[place[high] + 1, place[low] + 1] = weight
+    sums = weights.cumsum(axis=0).cumsum(axis=1)
+    between = sums - np.diag(sums)[:, None]
+    """Weight of the edges from the first j jobs (row) to those from there up to i (column)."""
+    between[np.tril_indices(count + 1, -1)] = -np.inf
+    best, cuts = np.zeros(count + 1), []
+    for _ in range(1, ranks):
+        total = best[:, None] + between
+        cuts.append(total.argmax(axis=0))
+        best = total.max(axis=0)
+    rank_of, end = {}, count
+    for rank in range(ranks - 1, -1, -1):
+        begin = int(cuts[rank - 1][end]) if rank else 0
+        rank_of.update(dict.fromkeys(order[begin:end], rank))
+        end = begin
+    return float(best[count]), [rank_of[number] for number in range(count)]

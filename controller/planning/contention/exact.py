@@ -22,7 +22,7 @@ from controller.planning.whole_flows.cpsat import cp_model
 
 TOLERANCE = 0.02
 """Relative difference of a member's ideal iteration and its part of the circle's period."""
-MOST_TURNS = 4
+MOST_TURNS = 6
 STRETCHES = (1.02, 1.05, 1.1, 1.2, 1.35, 1.5)
 """Periods of circles, as multiples of one that members can keep without sharing."""
 _SCALE = 1_000_000
@@ -85,12 +85,16 @@ def circles(case: Case, slots: int, stretches: Sequence[float] = (1.0, *STRETCHE
 
     Longer ones follow, for jobs that disturb each other. There, members wait that are disturbed less than others."""
     found = set()
-    for job, turns in product(case.jobs, range(1, MOST_TURNS + 1)):
+    for ideal_s, turns in product({job.ideal_s for job in case.jobs if job.regular}, range(1, MOST_TURNS + 1)):
         for stretch in stretches:
-            period_s = job.ideal_s * turns * stretch
+            period_s = ideal_s * turns * stretch
             counts = [int(period_s / each.ideal_s * (1 + EPSILON)) for each in case.jobs]
             counts = [
-                count if count <= MOST_TURNS and period_s / max(1, count) <= each.ideal_s * (stretch + TOLERANCE) else 0
+                count
+                if each.regular
+                and count <= MOST_TURNS
+                and period_s / max(1, count) <= each.ideal_s * (stretch + TOLERANCE)
+                else 0
                 for each, count in zip(case.jobs, counts, strict=True)
             ]
             if sum(map(bool, counts)) > 1 and math.gcd(*counts) == 1:

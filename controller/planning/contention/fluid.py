@@ -58,6 +58,10 @@ class TimedJob:
     """Work of one iteration, in a unit that is the same for all jobs, such as GPU-seconds."""
     guard_s: float = 0.0
     """Seconds by which slots of this job look longer to others, because its compute times vary."""
+    weight: float = 1.0
+    """Weight of the job's slowdown; 0 for a job that counts for no objective."""
+    regular: bool = True
+    """Whether the job can be a member of a circle."""
 
     @cached_property
     def compute_s(self) -> float:
@@ -135,19 +139,49 @@ class Case:
 
 
 class Objective(StrEnum):
-    """Cost that a plan makes small: ``WORST`` slowdown of an iteration, or ``WORK`` per second lost by sharing."""
+    """Objective of a plan: the ``WORST`` slowdown of an iteration, a ``WEIGHTED`` sum, or ``WORK`` lost per second."""
 
     WORST = "worst"
-    WORK = "work"
+    WORK = "gpu-seconds"
+    WEIGHTED = "weighted"
 
     def cost(self, job: TimedJob, iteration_s: float) -> float:
         """Return the cost of one job. It is 0 for an undisturbed job, and grows with the time of an iteration."""
+        if not job.weight:
+            return 0.0
         if self is Objective.WORK:
             return job.work / job.ideal_s - job.work / iteration_s
-        return min(iteration_s / job.ideal_s, _LONGEST) - 1
+        return (min(iteration_s / job.ideal_s, _LONGEST) - 1) * (job.weight if self is Objective.WEIGHTED else 1.0)
 
     def total(self, costs: Sequence[float]) -> float:
-        return sum(costs) if self is Objective.WORK else max(costs, default=0.0)
+        return max(costs, default=0.0) if self is Objective.WORST else sum(costs)
+
+    def bound(self, jobs: Sequence[TimedJob], needs: Sequence[float], room: float) -> float:
+        """Return a lower bound of the total, if needs x ideal time / iteration time add up to at most the room."""
+        needy = [(job, need) for job, need in zip(jobs, needs, strict=True) if need * job.weight > 0]
+        excess = sum(need for _, need in needy) - room
+        if excess <= 0 or room <= 0:
+            return 0.0
+        if self is Objective.WORST:
+            return excess / room
+        if self is Objective.WORK:
+            lost = 0.0
+            for value, need in sorted((job.work / job.ideal_s / need, need) for job, need in needy):
+                lost += value * max(0.0, min(need, excess))  # the job waits first that loses least work per bit
+                excess -= need
+            return lost
+
+        def least(price: float) -> float:
+            """Return the least sum of weight / x + price x need x over 0 < x <= 1, without the price of the room."""
+            best = ((min(1.0, math.sqrt(job.weight / (price * need))), job.weight, need) for job, need in needy)
+            return sum(weight * (1 / x - 1) + price * need * x for x, weight, need in best) - price * room
+
+        best, waiting = 0.0, 0.0
+        for job, need in sorted(needy, key=lambda each: each[0].weight / each[1]):  # those wait first that cost least
+            waiting, excess = waiting + math.sqrt(job.weight * need), excess - need
+            if excess < 0:
+                best = max(best, least((waiting / -excess) ** 2))
+        return best
 
 
 def guaranteed_s(case: Case, choices: Choices, period_s: float = 0.0, max_wait: float = math.inf) -> dict[int, float]:
@@ -182,15 +216,7 @@ def price_bound(case: Case, prices: Mapping[int, float], objective: Objective) -
         return sum(prices.get(link, 0.0) * bps for link, bps in job.average_bps(way).items())
 
     needs = [min(need(job, way) for way in range(len(job.ways))) for job in case.jobs]
-    if objective is Objective.WORST:
-        return max(0.0, sum(needs) / room - 1) if room else 0.0
-    lost = 0.0
-    by_value = sorted((job.work / job.ideal_s / bps, bps) for job, bps in zip(case.jobs, needs, strict=True) if bps)
-    excess = sum(needs) - room
-    for value, bps in by_value:  # the job waits first that loses least work per bit
-        lost += value * max(0.0, min(bps, excess))
-        excess -= bps
-    return lost
+    return objective.bound(case.jobs, needs, room)
 
 
 # ---- one plan

@@ -1,0 +1,270 @@
+"""The best plan that a fast search finds for many jobs, and lower bounds.
+
+In: a ``Case`` whose jobs have one way each. Out: ranks and slots, what they guarantee, and a bound. The result is never
+worse than any of the candidates: today's plan (all jobs free, one rank), Crux's classes, and CASSINI's shifts, where
+these keep what is promised to each job.
+
+A member of a circle that is kept takes its part of the period, and a free job costs the same wherever members start. So
+a search for slots only asks who can be a member: slots are packed on circles, from short to long ones (``packing``).
+The ranks of free jobs come from Crux and from a coordinate search, the worst job first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from controller.planning.contention import cassini, crux
+from controller.planning.contention.exact import NO_CIRCLE, Circle, circles
+from controller.planning.contention.fluid import EPSILON, Case, Choice, Objective, guaranteed_s, iteration_s
+from controller.planning.contention.packing import Packing
+from controller.planning.problem import Floats
+
+CELLS = 96
+"""Number of places on a circle where a slot can begin, at least."""
+LEAST_GAIN = 0.005
+"""Relative gain of an iteration below which a job gets no slot."""
+_MOST_SWEEPS = 4
+"""Largest number of times that the search gives each job its best rank."""
+
+Slots = tuple[tuple[Circle, Mapping[int, int]], ...]
+"""Circles without common jobs, each with the places of its members."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Plan for the jobs of a case."""
+
+    ranks: tuple[int, ...]
+    slots: Slots
+    iteration_s: tuple[float, ...]
+    costs: tuple[float, ...]
+
+
+class Search:
+    """Search for a plan. ``ranks``: number of classes, at least 1."""
+
+    def __init__(self, case: Case, objective: Objective, ranks: int) -> None:
+        self._case, self._objective, self._ranks = case, objective, ranks
+        self._numbers = range(len(case.jobs))
+        self._demands = [np.zeros((len(job.phases), len(case.capacity_bps))) for job in case.jobs]
+        for job, demand in zip(case.jobs, self._demands, strict=True):
+            for phase, of in enumerate(job.ways[0]):
+                demand[phase, [*of]] = [bps / case.capacity_bps[link] for link, bps in of.items()]
+        self._peaks: Floats = np.array([demand.max(axis=0) for demand in self._demands])
+        self._ideal_s = np.array([job.ideal_s for job in case.jobs])
+        self._sending_s = np.array([job.sending_s for job in case.jobs])
+        phases_s = [np.array([phase.ideal_s for phase in job.phases]) for job in case.jobs]
+        self._bits: Floats = np.array([s @ demand for s, demand in zip(phases_s, self._demands, strict=True)])
+        """Bits of an iteration of each job on each link / capacity, in seconds."""
+        uses = self._peaks > 0
+        self._beside = [np.flatnonzero((uses & uses[number]).any(axis=1)).tolist() for number in self._numbers]
+        self._known, self._packings = dict[Any, float](), dict[Any, dict[int, int]]()
+        together = guaranteed_s(case, dict.fromkeys(self._numbers, Choice()))
+        self.promise_s = tuple(together[number] for number in self._numbers)
+        """Guaranteed iteration times if all jobs are free and have one rank."""
+        paid = objective is Objective.WORK and ranks > 1 and case.floor > 0
+        self._most_s = [
+            max(promise_s, job.ideal_s + job.sending_s * (1 / case.floor - 1)) if paid else promise_s
+            for job, promise_s in zip(case.jobs, self.promise_s, strict=True)
+        ]
+        """Largest iteration time that may be guaranteed to each job."""
+
+    # ---- judgement
+
+    def judged(self, ranks: Sequence[int], slots: Slots) -> Shared:
+        """Return the plan without the members that do not keep their circles."""
+        free = {number: Choice(0, rank) for number, rank in enumerate(ranks)}
+        took_s, kept = guaranteed_s(self._case, free), list[tuple[Circle, Mapping[int, int]]]()
+        for circle, members in slots:
+            left = dict(members)
+            while len(left) > 1:
+                at = {number: self._member(circle, number, place, ranks) for number, place in left.items()}
+                of_members = guaranteed_s(self._case, {**free, **at}, circle.period_s, circle.max_wait)
+                late = [number for number in left if of_members[number] == math.inf]
+                if not late:
+                    took_s |= {number: of_members[number] for number in left}
+                    kept.append((circle, left))
+                    break
+                left = {number: place for number, place in left.items() if number not in late}
+        found_s = tuple(took_s[number] for number in self._numbers)
+        costs = tuple(self._objective.cost(job, s) for job, s in zip(self._case.jobs, found_s, strict=True))
+        return Shared(tuple(ranks), tuple(kept), found_s, costs)
+
+    def key(self, costs: Sequence[float]) -> tuple[float, ...]:
+        """Return what a plan makes small: all costs from the worst on, or their sum."""
+        if self._objective is Objective.WORST:
+            return tuple(sorted((round(cost, 9) for cost in costs), reverse=True))
+        return (round(self._objective.total(costs), 9),)
+
+    def admits(self, plan: Shared) -> bool:
+        return all(s <= most_s * (1 + EPSILON) for s, most_s in zip(plan.iteration_s, self._most_s, strict=True))
+
+    def _member(self, circle: Circle, number: int, place: int, ranks: Sequence[int]) -> Choice:
+        return Choice(0, ranks[number], circle.start_s(place), circle.turns[number])
+
+    # ---- candidates
+
+    def best(self) -> Shared:
+        """Return the best of all candidates that the promises admit."""
+        best = self.judged([0 for _ in self._numbers], ())
+        for plan in self.candidates():
+            if self.admits(plan) and self.key(plan.costs) < self.key(best.costs):
+                best = plan
+            if not any(self.key(best.costs)):
+                break
+        return best
+
+    def candidates(self) -> Iterator[Shared]:
+        """Yield plans with packed slots, those of Crux and CASSINI, and plans whose ranks are searched from these."""
+        alike = tuple(0 for _ in self._numbers)
+        packed = [*self._packed(alike)]
+        yield from packed
+        yield from self.of_cassini()
+        if self._ranks > 1:
+            yield (of_crux := self.judged(self.of_crux(), ()))
+            middle = self.judged([self._ranks // 2 for _ in self._numbers], ())
+            irregular = tuple(0 if job.regular else self._ranks - 1 for job in self._case.jobs)
+            behind = [] if irregular == alike else [*self._packed(irregular)]
+            for plan in (min(packed, key=self._penalised), of_crux, middle, *sorted(behind, key=self._penalised)[:1]):
+                yield self._improved(plan)
+
+    def of_crux(self) -> tuple[int, ...]:
+        return tuple(choice.rank for _, choice in sorted(crux.crux(self._case, self._ranks).items()))
+
+    def of_cassini(self) -> Iterator[Shared]:
+        """Yield the plans of CASSINI, on each circle that is not stretched."""
+        for circle in circles(self._case, CELLS // 2, (1.0,)):
+            members = [number for number in self._numbers if circle.turns[number]]
+            case = Case(self._case.capacity_bps, tuple(self._case.jobs[number] for number in members))
+            turns = [circle.turns[number] for number in members]
+            found = cassini.shifts(case, [0 for _ in members], circle.period_s, turns, circle.slots)
+            if found:
+                yield self.judged([0 for _ in self._numbers], ((circle, {members[n]: at for n, at in found.items()}),))
+
+    def _packed(self, ranks: Sequence[int]) -> Iterator[Shared]:
+        """Yield plans with packed slots, with circles of each length as the first.
+
+        A long circle may have room for jobs that a shorter one has to leave out."""
+        free = [number for number in self._numbers if self._case.jobs[number].regular and not ranks[number]]
+        every = [circle for circle in circles(self._case, CELLS) if len(self._able(circle, free, ranks)) > 1]
+        stretches = [len([*of]) for _, of in groupby(every, lambda circle: circle.max_wait)]
+        for first in [0, *np.cumsum(stretches[:-1]).tolist()]:
+            left, slots = set(free), list[tuple[Circle, Mapping[int, int]]]()
+            for circle in every[first:]:
+                members = self._members(circle, sorted(left), ranks)
+                if members:
+                    slots.append((circle, members))
+                    left -= members.keys()
+            yield self.judged(ranks, tuple(slots))
+            if not any(self._gain(number, self._case.jobs[number].ideal_s) for number in left):
+                return
+
+    def _members(self, circle: Circle, free: Sequence[int], ranks: Sequence[int]) -> dict[int, int]:
+        able = self._able(circle, free, ranks)
+        if len(able) < 2:
+            return {}
+        load = self._peaks[[number for number in self._numbers if not ranks[number] and number not in able]].sum(axis=0)
+        jobs = {number: self._case.jobs[number] for number in able}
+        key = (circle, tuple(able), tuple(ranks))
+        if key not in self._packings:
+            self._packings[key] = Packing(circle, jobs, self._demands, self._room(ranks), load).places()
+        places = self._packings[key]
+        gains = {number for number in places if self._gain(number, self._part_s(circle, number))}
+        return places if gains else {}
+
+    def _able(self, circle: Circle, free: Sequence[int], ranks: Sequence[int]) -> list[int]:
+        """Return the jobs that may become members: their links have time for the bits of all members.
+
+        Jobs that may not send at any time."""
+        able = np.zeros(len(ranks), bool)
+        able[[n for n in free if circle.turns[n] and self._part_s(circle, n) <= self.promise_s[n] * (1 + EPSILON)]] = (
+            True
+        )
+        room, equal, turns = self._room(ranks), np.array(ranks) == 0, np.array(circle.turns)
+        most = 1 + np.maximum(0.0, circle.period_s / np.maximum(1, turns) - self._ideal_s) / self._sending_s
+        while able.sum() > 1:
+            load = (self._peaks * (equal & ~able)[:, None]).sum(axis=0) + self._peaks
+            slow = np.where(self._peaks > 0, load / room, 0.0).max(axis=1)
+            bits = (self._bits * (turns * able)[:, None]).sum(axis=0)
+            crowded = (self._peaks[:, bits > circle.period_s * room * (1 + EPSILON)] > 0).any(axis=1)
+            kept = able & (slow <= most * (1 + EPSILON)) & ~crowded
+            if (kept == able).all():
+                return np.flatnonzero(able).tolist()
+            able = kept
+        return []
+
+    def _part_s(self, circle: Circle, number: int) -> float:
+        return circle.period_s / circle.turns[number]
+
+    def _gain(self, number: int, took_s: float) -> bool:
+        return took_s < self.promise_s[number] * (1 - LEAST_GAIN)
+
+    def _room(self, ranks: Sequence[int]) -> Floats:
+        """Return the fraction of each link that lower ranks leave to the first."""
+        room: Floats = np.ones(self._peaks.shape[1])
+        for rank in {*ranks} - {0}:
+            room -= self._case.floor * self._peaks[np.array(ranks) == rank].any(axis=0)
+        return room
+
+    # ---- ranks
+
+    def _penalised(self, plan: Shared) -> tuple[float, ...]:
+        """Return ``key`` after what the plan exceeds the largest iteration times by."""
+        return self._excess(self._numbers, plan.iteration_s), *self.key(plan.costs)
+
+    def _excess(self, numbers: Sequence[int], took_s: Sequence[float]) -> float:
+        parts = [max(0.0, s / self._most_s[n] - 1 - EPSILON) for n, s in zip(numbers, took_s, strict=True)]
+        return round(min(sum(parts), 1e6), 9)
+
+    def _improved(self, plan: Shared) -> Shared:
+        """Return the plan with other ranks: one free job after the other gets its best one, worst jobs first."""
+        ranks = list(plan.ranks)
+        at = {number: (circle, place) for circle, members in plan.slots for number, place in members.items()}
+
+        def judged(number: int) -> tuple[float, ...]:
+            near = self._beside[number]
+            took_s = [self._took_s(each, ranks, at) for each in near]
+            costs = [self._objective.cost(self._case.jobs[n], s) for n, s in zip(near, took_s, strict=True)]
+            return self._excess(near, took_s), *self.key(costs)
+
+        order = sorted(self._numbers, key=lambda number: -plan.costs[number])
+        for _ in range(_MOST_SWEEPS):
+            before = list(ranks)
+            for number in order:
+                if number in at:
+                    continue
+                tried = []
+                for rank in range(self._ranks):
+                    ranks[number] = rank
+                    tried.append((judged(number), rank != before[number], rank))
+                ranks[number] = min(tried)[2]
+            if ranks == before:
+                break
+        return self.judged(ranks, plan.slots)
+
+    def _took_s(self, number: int, ranks: Sequence[int], at: Mapping[int, tuple[Circle, int]]) -> float:
+        circle, _ = at.get(number, (NO_CIRCLE, 0))
+        choices = {
+            other: self._member(circle, other, at[other][1], ranks)
+            if other in at and at[other][0] == circle
+            else Choice(0, ranks[other])
+            for other in self._beside[number]
+        }
+        key = (number, circle, *choices.values())
+        if key not in self._known:
+            took_s = iteration_s(self._case, choices, number, circle.period_s, circle.max_wait)
+            self._known[key] = took_s
+        return self._known[key]
+
+    # ---- bounds
+
+    def bound(self) -> float:
+        """Return a lower bound of the total cost, for any ranks, starts and sharing; each link proves one."""
+        needs = self._bits / self._ideal_s[:, None]
+        return max(self._objective.bound(self._case.jobs, column, 1.0) for column in needs.T.tolist())

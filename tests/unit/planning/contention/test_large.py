@@ -1,0 +1,100 @@
+"""The fast search is never worse than published systems, keeps its promises, and finds the optimum of small cases."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from benchmarks.contention.oversubscribed import oversubscribed
+from controller.planning.contention.case import cases_of
+from controller.planning.contention.exact import circles, solve
+from controller.planning.contention.fluid import Case, Choice, Objective, guaranteed_s
+from controller.planning.contention.large import Search, Shared
+from controller.planning.greedy import assign
+from tests.support.planning.timed_jobs import random_case, simulated_s
+from tests.unit.planning.contention.test_fluid import job
+
+
+def searched(seed: int) -> tuple[Case, Objective, Search, Shared]:
+    chance = random.Random(seed)
+    case = random_case(seed, most_jobs=6, floor=chance.choice((0.1, 0.2)), most_ways=1)
+    objective = chance.choice([*Objective])
+    search = Search(case, objective, chance.choice((1, 2, 3)))
+    return case, objective, search, search.best()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_admitted_candidate_is_better_and_no_bound_is_above(seed: int) -> None:
+    case, objective, search, best = searched(seed)
+    assert search.admits(best)
+    today = search.judged([0 for _ in case.jobs], ())
+    for plan in (today, search.judged(search.of_crux(), ()), *search.of_cassini()):
+        assert not search.admits(plan) or search.key(best.costs) <= search.key(plan.costs)
+    assert search.bound() <= objective.total(best.costs) + 1e-9
+    if objective is not Objective.WORK:
+        assert all(now <= s * (1 + 1e-9) for now, s in zip(best.iteration_s, search.promise_s, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_simulated_iteration_lasts_longer_than_the_search_says(seed: int) -> None:
+    """Members of other circles are free when a circle is simulated."""
+    case, _, _, best = searched(seed)
+    chance = random.Random(seed)
+    free = {number: Choice(rank=rank) for number, rank in enumerate(best.ranks)}
+    elsewhere = {number for _, places in best.slots for number in places}
+    for circle, places in best.slots or [(None, {})]:
+        at = {
+            number: free[number]._replace(start_s=circle.start_s(place), turns=circle.turns[number])
+            for number, place in places.items()
+            if circle
+        }
+        begins_s = {number: chance.uniform(0, 6) for number in free}
+        period_s = circle.period_s if circle else 0.0
+        for number, times_s in simulated_s(case, {**free, **at}, begins_s, 60, period_s).items():
+            if number in at or number not in elsewhere:
+                assert max(times_s, default=0.0) <= best.iteration_s[number] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_search_finds_the_smallest_worst_slowdown_of_a_small_case(seed: int) -> None:
+    case = random_case(seed, most_jobs=3, floor=0.0, most_ways=1)
+    search = Search(case, Objective.WORST, 1)
+    found = max(search.best().costs)
+    for circle in circles(case, 12):
+        solved = solve(case, Objective.WORST, 1, circle)
+        admitted = all(s <= search.promise_s[number] * (1 + 1e-9) for number, s in solved.iteration_s.items())
+        assert not admitted or found <= solved.cost + 1e-6
+
+
+def test_the_whole_vector_of_slowdowns_counts() -> None:
+    """Two jobs that are never silent share a link; this does not keep two others from taking turns on another link."""
+    case = Case((1.0, 1.0), (job(0, 5), job(0, 5), job(5, 5, 1), job(5, 5, 1)))
+    assert Search(case, Objective.WORST, 1).best().costs == pytest.approx((1.0, 1.0, 0.0, 0.0))
+
+
+def test_jobs_with_other_periods_have_circles_of_their_own() -> None:
+    case = Case((1.0, 1.0), (job(5, 5), job(5, 5), job(4, 3, 1), job(4, 3, 1)))
+    best = Search(case, Objective.WORST, 1).best()
+    assert best.costs == pytest.approx((0.0, 0.0, 0.0, 0.0))
+    assert sorted(circle.period_s for circle, _ in best.slots) == pytest.approx([7.0, 10.0])
+
+
+def test_a_loop_of_three_jobs_gets_slots_and_four_get_them_on_a_longer_circle() -> None:
+    loop = Case((1.0,) * 3, tuple(job(2, 1, number, (number + 1) % 3) for number in range(3)))
+    assert max(Search(loop, Objective.WORST, 1).best().costs) == pytest.approx(0.0)
+    four = Case((1.0,), tuple(job(7, 3) for _ in range(4)))
+    best = Search(four, Objective.WORST, 1).best()
+    assert best.costs == pytest.approx((0.2,) * 4)
+    assert [circle.period_s for circle, _ in best.slots] == pytest.approx([12.0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_slots_of_many_jobs_on_a_fabric_keep_their_circles(seed: int) -> None:
+    problem, timings = oversubscribed(seed, 12)
+    for case in cases_of(problem, assign(problem, keep_current=False), timings, 0.1):
+        best = Search(case, Objective.WORST, 1).best()
+        today = guaranteed_s(case, dict.fromkeys(range(len(case.jobs)), Choice()))
+        members = {number for _, places in best.slots for number in places}
+        assert all(case.jobs[number].regular for number in members)
+        assert all(s <= today[number] * (1 + 1e-9) for number, s in enumerate(best.iteration_s))
