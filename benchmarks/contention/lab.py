@@ -7,11 +7,13 @@ several ways (``Way``), with the same computing times in each: alone, in the wor
 the configured slots and classes. Alone means on a fabric with a spine for each job.
 
 The result is a table, and ``contention.json``: the mean time of an iteration relative to alone, with the 95 % interval
-of the repetitions. The exit status is 1 when a line of ``broken`` is not kept.
+of the repetitions. A run whose figures are in ``--out`` is not repeated, so the benchmark goes on where it was
+interrupted. The exit status is 1 when a line of ``broken`` is not kept.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import shutil
@@ -47,6 +49,7 @@ DSCP = (10, 18, 26)
 START_S = 25.0
 """Seconds for the ranks to start and for the jobs to be pinned, before the first iteration."""
 POLL_S = 0.5
+FIGURES = "figures.json"
 ALIGNED = 20
 """Number of iterations that are measured in the worst alignment, before the jobs drift apart."""
 SETTLING = 20
@@ -200,11 +203,24 @@ def figures(raw: Path, way: Way) -> dict[str, Any]:
     return found
 
 
-def keep(folder: Path, out: Path) -> None:
-    """Copy the logs of a run."""
+def run_and_keep(scenario: Scenario, way: Way, iterations: int, seed: int, out: Path) -> dict[str, Any]:
+    """Return the figures of a run, and write them and its logs to ``out``."""
     out.mkdir(parents=True, exist_ok=True)
-    for file in [*folder.glob("raw/*"), *folder.glob("*.log")]:
-        shutil.copy(file, out)
+    with tempfile.TemporaryDirectory(prefix="signalbox-ct-") as name:
+        folder = Path(name)
+        try:
+            found = run(scenario, way, iterations, seed, folder)
+        finally:
+            for file in [*folder.glob("raw/*"), *folder.glob("*.log")]:
+                shutil.copy(file, out)
+    (out / FIGURES).write_text(json.dumps(found))
+    return found
+
+
+def done_before(out: Path) -> dict[str, Any] | None:
+    """Return the figures of an earlier run that ``out`` has."""
+    file = out / FIGURES
+    return dict(json.loads(file.read_text())) if file.exists() else None
 
 
 # ---- the result
@@ -274,16 +290,12 @@ def main(
 ) -> None:
     """Run jobs that share uplinks alone, as today, and with slots and classes."""
     runs: dict[str, dict[Way, list[dict[str, Any]]]] = {}
-    out.mkdir(parents=True, exist_ok=True)
     with large_socket_buffers():
         for repetition in range(1, repetitions + 1):
             for name in only.split(","):
                 for way in (way for way in SCENARIOS[name].ways if way.value in ways.split(",")):
-                    with tempfile.TemporaryDirectory(prefix="signalbox-ct-") as folder:
-                        try:
-                            found = run(SCENARIOS[name], way, iterations, repetition, Path(folder))
-                        finally:
-                            keep(Path(folder), out / f"{name}-{way.name.lower()}-{repetition}")
+                    kept = out / f"{name}-{way}-{repetition}"
+                    found = done_before(kept) or run_and_keep(SCENARIOS[name], way, iterations, repetition, kept)
                     typer.echo(f"{name}, {way}, run {repetition}: {found}", err=True)
                     runs.setdefault(name, {}).setdefault(way, []).append(found)
     report(runs, out / "contention.json", {"Iterations of jobs that share uplinks": list(rows_of(runs))})
