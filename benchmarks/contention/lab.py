@@ -90,7 +90,7 @@ class LabJob(NamedTuple):
 
 @dataclass(frozen=True)
 class Scenario:
-    """Jobs on a fabric with one spine. ``classes``: number of classes; 0 or 1 for none."""
+    """Jobs on a fabric with one spine. ``classes``: number of classes, or 0."""
 
     name: str
     jobs: tuple[LabJob, ...]
@@ -104,7 +104,7 @@ class Scenario:
 
     @property
     def contention(self) -> Settings:
-        return {"contention": {"classes": self.classes or 1, "floor": FLOOR, "dscp": list(DSCP)}}
+        return {"contention": {"slots": True, "classes": self.classes, "floor": FLOOR, "dscp": list(DSCP)}}
 
 
 def half_duty(jitter: float, *ways: Way) -> Scenario:
@@ -143,7 +143,7 @@ def run(scenario: Scenario, way: Way, iterations: int, seed: int, folder: Path) 
     topo = LeafSpine(scenario.leaves, spines, 2, MBPS, MBPS, prefix="ct")
     with ExitStack() as stack:
         lab, controller, client = stack.enter_context(running_fabric(topo, folder, MBPS, settings))
-        if way is Way.SHARED and scenario.classes > 1:
+        if way is Way.SHARED and scenario.classes:
             sort_by_class(lab, DSCP[: scenario.classes])
         raw = folder / "raw"
         raw.mkdir()
