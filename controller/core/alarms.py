@@ -186,10 +186,7 @@ def part_alarm(key: PartKey, part: Part, is_excepted: bool | None, named: frozen
 
 
 def switch_alarms(
-    down: Mapping[PartKey, Part],
-    excepted: Mapping[PartKey, bool],
-    known: int,
-    roles: Mapping[Dpid | str, SwitchRole],
+    down: Mapping[PartKey, Part], excepted: Mapping[PartKey, bool], known: int, roles: Mapping[Dpid | str, SwitchRole]
 ) -> Mapping[PartKey | None, Alarm]:
     """Return an alarm for each switch that is down; if there are many, one common alarm under the key None.
 

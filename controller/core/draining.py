@@ -173,12 +173,7 @@ class Draining:
         return {name: self._status(name, drained, fabric, known, down) for name in drained.parts}
 
     def _status(
-        self,
-        name: str,
-        drained: Drained,
-        fabric: Fabric,
-        known: Mapping[PartKey, Part],
-        down: Collection[PartKey],
+        self, name: str, drained: Drained, fabric: Fabric, known: Mapping[PartKey, Part], down: Collection[PartKey]
     ) -> DrainStatus:
         drain, links, senders, _ = drained.parts[name]
         of = self._progress.get(name)

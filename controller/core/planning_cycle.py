@@ -134,10 +134,7 @@ def _rises(
 
 
 def _links_of_flows(
-    links: Collection[LinkId],
-    routed: Container[LinkId],
-    jobs: Mapping[JobId, Job],
-    hosts: Mapping[str, Host],
+    links: Collection[LinkId], routed: Container[LinkId], jobs: Mapping[JobId, Job], hosts: Mapping[str, Host]
 ) -> frozenset[LinkId]:
     """Return the given links that are in ``routed``, or lead to or from a host of one of the jobs."""
     others = {link for link in links if link not in routed}

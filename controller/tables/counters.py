@@ -18,16 +18,7 @@ import numpy as np
 from controller.demand.pair_counters import PairCounters
 from controller.fabric.counter_samples import Counted
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.topology import (
-    Dpid,
-    Fabric,
-    Host,
-    LinkId,
-    PortNo,
-    PortRef,
-    Switch,
-    ports_by_switch,
-)
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch, ports_by_switch
 from controller.shared_map import Memo
 from controller.tables.flow_tables import Dropped, counted, dropped_packets
 from controller.tables.messages import Counters, LearningCounters, PortCount, RuleCount
