@@ -55,6 +55,7 @@ def _announced(
         spec.max_subflows,
         spec.striping,
         reports_connections,
+        spec.compute_s,
     )
     shares = SharesFile(directory)
     with join(

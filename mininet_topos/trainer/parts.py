@@ -1,7 +1,6 @@
 """Iteration of a whole job: phase after phase, and in each phase all collectives at once.
 
-In: a file with the fields of a ``JobSpec`` in JSON, and ``compute``, computing times as for designs
-(docs/design.md#jobs). Out: a ``WholeJob``. Pure except for reading the file.
+In: a file with the fields of a ``JobSpec`` in JSON. Out: a ``WholeJob``. Pure except for reading the file.
 """
 
 import json
@@ -13,8 +12,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from mininet_topos.trainer.collective import COLLECTIVES
-from signalbox.errors import FieldProblem, InvalidInput, validated
-from signalbox.jobs.spec import Algorithm, Collective, Compute, Frozen, JobSpec, Library, Transfer
+from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.jobs.spec import Algorithm, Collective, Compute, JobSpec, Library, Transfer
 
 FLOAT_BYTES = 4
 
@@ -26,10 +25,6 @@ RINGS: Mapping[Algorithm, Algorithm] = MappingProxyType(
     }
 )
 """Algorithm of the ``generic`` library for each collective (``signalbox.jobs.formulas``)."""
-
-
-class _Times(Frozen):
-    compute: tuple[Compute, ...] = ()
 
 
 class Part(NamedTuple):
@@ -48,11 +43,12 @@ class Part(NamedTuple):
 class PhaseOfJob(NamedTuple):
     """Phase of a job. ``sequences`` begin together; the parts of one sequence follow each other.
 
-    The phase takes at least ``floor_s`` seconds."""
+    ``floor_s``: least seconds that the phase takes. ``before_s``: seconds of computing before it, without overlap."""
 
     number: int
     sequences: tuple[tuple[Part, ...], ...]
     floor_s: float
+    before_s: float
 
 
 class WholeJob(NamedTuple):
@@ -79,9 +75,8 @@ def read_job(path: Path) -> WholeJob:
         raise InvalidInput.of(str(path), f"is not JSON: {error}") from None
     if not isinstance(data, dict):
         raise InvalidInput.of(str(path), "must be an object with the fields of a job spec")
-    times = validated(_Times, {"compute": data.pop("compute", ())})
     spec = JobSpec.parse(data)
-    return whole_job(spec, spec.parallelizations[0].compute if spec.parallelizations else times.compute)
+    return whole_job(spec, (spec.parallelizations[0] if spec.parallelizations else spec).compute)
 
 
 def as_wired(job: WholeJob, parallelization: str, runs: JobSpec) -> WholeJob:
@@ -96,16 +91,17 @@ def whole_job(spec: JobSpec, compute: Sequence[Compute] = ()) -> WholeJob:
     """Return the job of a spec. Raises ``InvalidInput`` for features that are not emulated."""
     sends = spec.plain
     InvalidInput.refuse(_not_emulated(sends))
-    alone_s = math.fsum(each.seconds for each in compute if each.phase is None)
     sequences = _sequences(sends)
-    floors = {each.phase for each in compute if each.phase is not None}
+    alone_s = math.fsum(each.seconds for each in compute if each.phase is each.before is None)
+    computed = {number for each in compute for number in (each.phase, each.before) if number is not None}
     phases = (
         PhaseOfJob(
             number,
             tuple(sequences.get(number, ())),
             math.fsum(each.seconds for each in compute if each.phase == number),
+            math.fsum(each.seconds for each in compute if each.before == number),
         )
-        for number in sorted({*sequences, *floors})
+        for number in sorted({*sequences, *computed})
     )
     return WholeJob(spec, tuple(compute), alone_s, tuple(phases))
 

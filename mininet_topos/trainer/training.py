@@ -39,10 +39,11 @@ def announcement(
     max_subflows: int = 1,
     striping: Striping = Striping.BY_SHARE,
     reports_connections: bool = False,
+    compute_s: float = 0.0,
 ) -> JobSpec:
     """Return the spec of a job of one group that runs one collective per iteration. Raises ``InvalidInput``.
 
-    Ranks are in the order of ``peers``."""
+    Ranks are in the order of ``peers``. ``compute_s``: seconds of computing before the collective."""
     return JobSpec.parse(
         {
             "job_id": job_id,
@@ -52,6 +53,7 @@ def announcement(
             "max_subflows": max_subflows,
             "striping": striping,
             "reports_connections": reports_connections,
+            "compute": [{"seconds": compute_s}] if compute_s else [],
             "lease_s": lease_s,
         }
     )

@@ -214,7 +214,7 @@ def iterations(
     made and results checked between iterations. Raises ``PeerLostError`` and ``ProtocolError``."""
     parts = {part.name: RankPart(part, meshes[part.name]) for part in job.parts if part.name in meshes}
     phases = [
-        (phase.floor_s, [[parts[part.name] for part in sequence if part.name in parts] for sequence in phase.sequences])
+        (phase, [[parts[part.name] for part in sequence if part.name in parts] for sequence in phase.sequences])
         for phase in job.phases
     ]
     index, chance = 0, chance_of(job.spec.job_id, seed)
@@ -227,11 +227,12 @@ def iterations(
             factor = variation.factor(index, chance)
             time.sleep(job.alone_s * factor)
             took_s, phases_s = 0.0, []
-            for floor_s, sequences in phases:
+            for phase, sequences in phases:
+                time.sleep(phase.before_s * factor)
                 began = time.monotonic()
                 _run_all(pool, sequences, meshes)
                 took_s += time.monotonic() - began
-                time.sleep(max(0.0, began + floor_s * factor - time.monotonic()))
+                time.sleep(max(0.0, began + phase.floor_s * factor - time.monotonic()))
                 phases_s.append(time.monotonic() - began)
             agreed = meeting.meet(stop.made or index + 1 == count)
             end = time.monotonic()

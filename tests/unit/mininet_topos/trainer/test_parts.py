@@ -23,7 +23,13 @@ JOB: dict[str, Any] = {
         {"src": 3, "dst": 1, "bytes_per_iteration": 4, "phase": 3, "step": 2},
         {"src": 0, "dst": 3, "bytes_per_iteration": 8, "phase": 3, "step": 1},
     ],
-    "compute": [{"seconds": 0.1}, {"seconds": 0.2, "phase": 2}, {"seconds": 0.4}, {"seconds": 0.3, "phase": 1}],
+    "compute": [
+        {"seconds": 0.1},
+        {"seconds": 0.2, "phase": 2},
+        {"seconds": 0.4},
+        {"seconds": 0.3, "phase": 1},
+        {"seconds": 0.6, "before": 3},
+    ],
 }
 
 
@@ -35,7 +41,8 @@ def write(path: Path, **changes: Any) -> Path:
 def test_what_is_in_a_phase_begins_together_and_steps_of_transfers_follow_each_other(tmp_path: Path) -> None:
     job = read_job(write(tmp_path / "job.json"))
     assert job.alone_s == pytest.approx(0.5)
-    assert [(phase.number, phase.floor_s) for phase in job.phases] == [(1, 0.3), (2, 0.2), (3, 0)]
+    assert [phase[::2] for phase in job.phases] == [(1, 0.3), (2, 0.2), (3, 0)]
+    assert [phase.before_s for phase in job.phases] == [0, 0, 0.6]
     rings, nothing, last = (phase.sequences for phase in job.phases)
     ring = Algorithm.RING_ALL_REDUCE
     assert rings == ((Part("1-0", (0, 2, 1, 3), ring, 201),), (Part("1-1", (3, 1, 2, 0), ring, 201),))
