@@ -50,8 +50,10 @@ START_S = 25.0
 """Seconds for the ranks to start and for the jobs to be pinned, before the first iteration."""
 POLL_S = 0.5
 FIGURES = "figures.json"
-ALIGNED = 20
-"""Number of iterations that are measured in the worst alignment, before the jobs drift apart."""
+ALIGNED = 60
+"""Number of iterations in the worst alignment, which differ little from each other."""
+PAUSE = 1.15
+"""Time from one start to the next in the worst alignment, relative to an iteration with half of the uplink."""
 SETTLING = 20
 """First iterations that are left out, except in the worst alignment: the jobs are aligned during these."""
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
@@ -62,8 +64,8 @@ MOST_SHARED, LEAST_GAIN, MOST_FIRST = 1.05, 1.4, 1.03
 class Way(StrEnum):
     """Way in which the jobs of a scenario run.
 
-    ``WORST``: steady jobs that begin together on today's routes. ``TODAY``: begun at random times, without slots and
-    classes. ``SHARED``: with those of the controller."""
+    ``WORST``: steady jobs on today's routes, whose iterations always begin together. ``TODAY``: begun at random times,
+    without slots and classes. ``SHARED``: with those of the controller."""
 
     ALONE = "alone"
     WORST = "worst"
@@ -170,10 +172,15 @@ def training_jobs(lab: Lab, scenario: Scenario, way: Way, seed: int) -> list[Tra
             "--jitter": 0.0 if way is Way.WORST else scenario.jitter,
             "--seed": seed,
             "--begin-at": begin_at + late_s,
+            "--every-s": PAUSE * max(_halved_s(each) for each in scenario.jobs) if way is Way.WORST else 0.0,
         }
         hosts = tuple(next(free[f"leaf{leaf}"]) for leaf in job.leaves)
         found.append(TrainingJob(job.name, hosts, options=options))
     return found
+
+
+def _halved_s(job: LabJob) -> float:
+    return job.compute_s + 2 * job.communication_s
 
 
 def _are_pinned(client: Client, jobs: Sequence[TrainingJob]) -> bool:

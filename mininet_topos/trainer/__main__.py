@@ -85,6 +85,7 @@ def run(
     drift: Drift = 0.0,
     seed: Seed = 0,
     begin_at: Annotated[float, typer.Option(help="Earliest start of the training, in seconds on CLOCK_MONOTONIC.")] = 0,
+    every_s: Annotated[float, typer.Option(min=0, help="Seconds between the starts of iterations; 0: no pause.")] = 0,
     api: Annotated[str | None, typer.Option(help="Address of the controller's API, HOST:PORT or unix:PATH.")] = None,
     lease_s: Annotated[float, typer.Option(min=1, help="Lease of the announced job in seconds.")] = 60.0,
     max_subflows: Annotated[
@@ -106,7 +107,7 @@ def run(
     variation = Variation(jitter, straggler, slow, drift)
     spec = RankSpec(
         *(job, rank, addresses, algorithm, elements, compute_s, iterations, max_subflows, striping),
-        *(variation, seed, begin_at),
+        *(variation, seed, begin_at, every_s),
     )
     if striping not in (Striping.EVEN, Striping.BY_SHARE):
         raise typer.BadParameter(f"striping '{striping}' is not emulated; choose even or by_share")

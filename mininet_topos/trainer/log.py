@@ -19,9 +19,9 @@ from typing import Any
 class Iteration:
     """Iteration as seen by one rank.
 
-    ``start``: end of the previous iteration; for a whole job, the time when all ranks have met. ``ok``: whether the
-    result was right. ``arrivals``: completion time of each slice. ``subflows``: connections in use to the neighbour
-    with the most. ``phases_s``: seconds of this rank in each phase of a whole job."""
+    ``start``: end of the previous iteration, and of any pause after it; for a whole job, the time when all ranks have
+    met. ``ok``: whether the result was right. ``arrivals``: completion time of each slice. ``subflows``: connections in
+    use to the neighbour with the most. ``phases_s``: seconds of this rank in each phase of a whole job."""
 
     index: int
     start: float

@@ -66,7 +66,8 @@ class RankSpec:
     ``elements``: float32 values per vector, M = 4 x ``elements`` bytes. ``compute_s``: idle seconds per iteration.
     ``max_subflows``: connections to each neighbour. ``striping``: striping over them, even or by share. ``variation``,
     ``seed``: variation of the idle seconds, the same on all ranks. ``begin_at``: earliest start of the first iteration
-    on CLOCK_MONOTONIC."""
+    on CLOCK_MONOTONIC. ``every_s``: the time between the starts of iterations is a multiple of it; 0: there is no pause
+    between iterations."""
 
     job_id: str
     rank: int
@@ -80,6 +81,7 @@ class RankSpec:
     variation: Variation = STEADY
     seed: int = 0
     begin_at: float = 0.0
+    every_s: float = 0.0
 
     @property
     def size(self) -> int:
@@ -137,6 +139,9 @@ def train(spec: RankSpec, mesh: Mesh, stop: StopRequest, shares: SharesFile | No
             used = max((sum(w > 0 for w in bundle.outgoing.weights) for bundle in mesh.to.values()), default=0)
             yield Iteration(index, start, end, ok, tuple(mesh.take_arrivals()), communication_s, used)
             index, start = index + 1, end
+            if spec.every_s and not agreed:
+                time.sleep(spec.every_s - (end - spec.begin_at) % spec.every_s)
+                start = time.monotonic()
 
 
 def chance_of(job_id: str, seed: int) -> random.Random:

@@ -1,6 +1,7 @@
 """Computing times of the trainer: steady, with jitter, with stragglers, and drifting."""
 
 import random
+import time
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -75,3 +76,11 @@ def test_stragglers_and_drift() -> None:
     assert set(slow) == {1.0, 3.0}
     assert slow.count(3.0) == pytest.approx(0.1 * COUNT, rel=0.5)
     assert Variation(drift=0.001).factor(500, chance) == pytest.approx(1.5)
+
+
+def test_with_a_pause_iterations_begin_at_multiples_of_it(slept: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_at = time.monotonic()
+    found = times(slept, monkeypatch, STEADY, begin_at=begin_at, every_s=1000.0)
+    pauses = [each for each in found if each != COMPUTE_S]
+    assert len(pauses) == COUNT - 1
+    assert all(900 < pause < 1000 for pause in pauses)
