@@ -382,13 +382,14 @@ def _is_confirmed(key: FlowKey, wanted: RuleSet | None, installed: RuleSet | Non
     """Return whether the switch holds the wanted pin with this key, and the pin leads over a path.
 
     ``wanted``, ``installed``: rules of the switch of the flow's source. The cookie is ignored, because it may still
-    name the former job of the flow."""
+    name the former job of the flow. The marking is ignored, because it does not change the path."""
     if wanted is None or installed is None:
         return False
     rule, held = wanted.flows.get(key), installed.flows.get(key)
     if rule is None or rule.goto is not None or held is None:
         return False
-    return (held.actions, held.goto, held.meter) == (rule.actions, rule.goto, rule.meter)
+    ways = (held.actions[len(held.marking) :], rule.actions[len(rule.marking) :])
+    return ways[0] == ways[1] and (held.goto, held.meter) == (rule.goto, rule.meter)
 
 
 _NEITHER: tuple[_Flows, _Flows] = {}, {}

@@ -64,7 +64,13 @@ def test_the_pins_of_a_job_with_a_class_mark_its_packets_and_no_others(fabric: F
     stages = len(fabric.stages)
     marking.chosen = {JobId("job"): 26}
     routes: list[list[str] | None] = []
-    fabric.after_each_mod = lambda: routes.append(fabric.trace("10.0.1.1", "10.0.2.1"))
+    states = set()
+
+    def look() -> None:
+        routes.append(fabric.trace("10.0.1.1", "10.0.2.1"))
+        states.add(fabric.job("job").state)
+
+    fabric.after_each_mod = look
     fabric.forget_mods()
     fabric.run(1)
     after = pins(fabric)
@@ -81,6 +87,7 @@ def test_the_pins_of_a_job_with_a_class_mark_its_packets_and_no_others(fabric: F
     assert len(fabric.mods) == len(marked)
     assert routes
     assert all(route == routes[0] and route for route in routes)
+    assert states == {"pinned"}  # the route is confirmed all the time
 
 
 def test_a_change_and_the_end_of_a_class_modify_the_same_pins(fabric: FakeFabric, marking: Marking) -> None:
