@@ -24,7 +24,7 @@ from controller.toml_files import TomlTable, matching, read_toml, refuse_above
 from signalbox.addresses import host_and_port, listen_address
 from signalbox.ip_addresses import HostAddress
 from signalbox.jobs.spec import at_most
-from signalbox.words import Mode, Objective
+from signalbox.words import Mode, Objective, SharingObjective
 
 MAX_S = 365 * 24 * 3600
 """Longest duration in seconds that a setting may have."""
@@ -427,6 +427,29 @@ class PlanningConfig(TomlTable):
     """Number of random hash functions with which the slowdown under ECMP is estimated for each plan."""
 
 
+class ContentionConfig(TomlTable):
+    """Settings for jobs that share links after routing: time shifts, and classes of priority."""
+
+    slots: bool = False
+    """Whether jobs that announce keeps_slots get slots, so that their bursts do not meet."""
+    classes: Literal[0, 2, 3] = 0
+    """Number of classes of priority; 0 when all jobs have the same priority."""
+    floor: float = Field(default=0.1, gt=0, le=0.3)
+    """Fraction of each link that every class but the first keeps."""
+    objective: SharingObjective = SharingObjective.WORST
+    """worst (slowdown of an iteration), gpu-seconds (work lost per second), or weighted (sum of slowdowns)."""
+    dscp: tuple[Annotated[int, Field(ge=0, le=63)], ...] = Field(default=(10, 18, 26), min_length=3, max_length=3)
+    """DSCP of the packets of each class, the first class first."""
+    max_wait: float = Field(default=0.02, gt=0, le=0.1)
+    """Longest wait before an iteration, as a fraction of the planned iteration."""
+    max_jitter: float = Field(default=0.15, gt=0, le=1)
+    """Relative spread of compute times above which a job gets no slot."""
+
+    @property
+    def is_used(self) -> bool:
+        return self.slots or self.classes > 0
+
+
 class JobsConfig(TomlTable):
     """Limits of jobs."""
 
@@ -552,6 +575,7 @@ class Config(TomlTable):
     circuits: CircuitsConfig = CircuitsConfig()
     counters: CountersConfig = CountersConfig()
     planning: PlanningConfig = PlanningConfig()
+    contention: ContentionConfig = ContentionConfig()
     jobs: JobsConfig = JobsConfig()
     log: LogConfig = LogConfig()
     etcd: EtcdConfig = EtcdConfig()
@@ -570,6 +594,13 @@ class Config(TomlTable):
     def saved_in(self) -> str:
         """Name of the setting that says where the state is saved."""
         return "state_dir" if self.store == SQLITE else "store"
+
+    @model_validator(mode="after")
+    def _circuits_or_contention(self) -> Self:
+        if self.circuits.switch and self.contention.is_used:
+            message = "contention cannot be combined with circuits.switch: on circuits, set no slots and no classes"
+            raise PydanticCustomError("contention", message)
+        return self
 
     @model_validator(mode="after")
     def _members_in_etcd(self) -> Self:

@@ -9,8 +9,12 @@ from controller.core.state import State
 
 def configured(config: Config, state: State, now: float) -> Extension:
     """Return the configured extension; without one, an ``Extension`` that does nothing."""
-    if not config.circuits.switch:
-        return Extension()
-    from controller.circuits.extension import CircuitExtension
+    if config.circuits.switch:
+        from controller.circuits.extension import CircuitExtension
 
-    return CircuitExtension(config, state, now)
+        return CircuitExtension(config, state, now)
+    if config.contention.is_used:
+        from controller.contention.extension import ContentionExtension
+
+        return ContentionExtension(config, state)
+    return Extension()

@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from controller.alarms import Alarm, AlarmKey
 from controller.demand.job_demand import DemandSource, JobDemand
@@ -174,6 +174,52 @@ class ExtensionSwitch:
     connected: bool
 
 
+TimingState = Literal["free", "aligning", "keeping", "ignoring"]
+"""State of a job's slot, as in the proto file."""
+
+
+class PublishedSlot(NamedTuple):
+    """Slot of a job, which begins an iteration at ``begins_at`` (monotonic seconds), and every ``period_s`` seconds."""
+
+    period_s: float
+    begins_at: float
+    max_wait_s: float
+    """Longest wait at one iteration boundary."""
+    number: int
+    """Number of the slot within the registration."""
+
+
+class CirclePart(NamedTuple):
+    """Part of a circle: begin and length as fractions of the circle."""
+
+    start: float
+    length: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobTiming:
+    """Times of a job's iterations, and its part in sharing links. The proto file describes the fields (``Timing``)."""
+
+    state: TimingState
+    reason: str
+    traffic_class: int
+    period_s: float | None
+    until_communication_s: float | None
+    jitter: float | None
+    drift_s: float | None
+    waited_s: float
+    guaranteed_s: float | None
+    promised_s: float | None
+    slots: tuple[CirclePart, ...]
+    slot: PublishedSlot | None = None
+    dscp: int | None = None
+    """DSCP that the job's hosts should set; None for any."""
+    realignments: int = 0
+    """Number of times that the job has left its slot."""
+    changes: int = 0
+    """Number of changes of ``slot.number`` and ``dscp``."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExtensionStatus:
     """Published state of the extension."""
@@ -183,6 +229,8 @@ class ExtensionStatus:
     """Distribution of the seconds from the start of a change of circuits until all of its switches had confirmed it."""
     latest_change: tuple[int, int, float] | None = None
     """Latest change of circuits: its number, the number of ports that it changed, and its duration in seconds."""
+    timings: Mapping[JobId, JobTiming] = field(default_factory=dict)
+    """Timing of each job that reports iterations, if links are shared in time or by class."""
 
 
 NO_EXTENSION = ExtensionStatus()

@@ -19,7 +19,7 @@ from controller.fabric.parts import PartKind
 from controller.jobs.requested import MAX_CONNECTIONS
 from controller.planning.messages import ModeSet
 from controller.silence import Silence, SilenceKey
-from controller.status import JobStatus, Status
+from controller.status import JobStatus, JobTiming, Status
 from controller.store.members import Members
 from signalbox.addresses import MAX_PORT
 from signalbox.errors import FieldProblem, InvalidInput, cut, in_entry
@@ -247,11 +247,17 @@ def mode(value: pb.Mode) -> Mode:
 # ---- to the wire
 
 
-def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, with_pairs: bool = False) -> pb.Job:
+def job_message(
+    job: JobStatus,
+    now: float,
+    demand: JobDemand | None = None,
+    timing: JobTiming | None = None,
+    with_pairs: bool = False,
+) -> pb.Job:
     """Return the message of a job.
 
     ``now``: monotonic seconds, for the remaining time of the lease. ``demand``: measured traffic of the job; None to
-    leave it out. ``with_pairs``: whether to include the traffic of each pair of hosts."""
+    leave it out. ``timing``: None to leave it out. ``with_pairs``: whether to include the traffic of each pair."""
     return message_of(
         pb.Job,
         job,
@@ -269,8 +275,17 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
         last_communication=_known(job.last_communication_s),
         demand=demand_message(demand, with_pairs) if demand else None,
         wiring=_wiring(job),
-        timing=None,
+        timing=message_of(pb.Timing, timing) if timing else None,
     )
+
+
+def slot_message(timing: JobTiming, now: float) -> pb.WatchRoutesResponse:
+    """Return the part of a ``WatchRoutesResponse`` about the job's slot. ``now``: monotonic seconds."""
+    slot, found = timing.slot, pb.WatchRoutesResponse(dscp=timing.dscp)
+    if slot:
+        until = duration((slot.begins_at - now) % slot.period_s)
+        found.slot.CopyFrom(message_of(pb.Slot, slot, until=until))
+    return found
 
 
 def _withheld(job: JobStatus) -> str:
@@ -287,12 +302,12 @@ def _wiring(job: JobStatus) -> pb.Wiring | None:
     return wiring_message(job)
 
 
-def jobs_bytes(jobs: Iterable[tuple[JobStatus, JobDemand | None]], now: float, size: int) -> bytes:
+def jobs_bytes(jobs: Iterable[tuple[JobStatus, JobDemand | None, JobTiming | None]], now: float, size: int) -> bytes:
     """Return a serialized ``ListJobsResponse`` with as many of the jobs as fit into a page of ``size``."""
     parts, token = filled(
         (
-            (job.spec.job_id, pb.ListJobsResponse(jobs=[job_message(job, now, demand)]).SerializeToString())
-            for job, demand in jobs
+            (job.spec.job_id, pb.ListJobsResponse(jobs=[job_message(job, now, demand, timing)]).SerializeToString())
+            for job, demand, timing in jobs
         ),
         size,
     )

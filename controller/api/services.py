@@ -59,7 +59,7 @@ from signalbox.errors import (
 )
 from signalbox.jobs.collectives import VirtualLinks, link_count, virtual_links
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.mapping import duration
+from signalbox.mapping import duration, optional_duration
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from signalbox.words import MAY_BE_REPLACED
@@ -210,8 +210,9 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return await self._uid_of(job_id, uid)
 
     async def _message(self, job_id: str, uid: str | None = None, with_pairs: bool = False) -> pb.Job:
-        job, demand = self._job(job_id, uid), self._status.demands.get(JobId(job_id))
-        work = functools.partial(convert.job_message, job, time.monotonic(), demand, with_pairs)
+        status, job = self._status, self._job(job_id, uid)
+        demand, timing = status.demands.get(JobId(job_id)), status.extension.timings.get(JobId(job_id))
+        work = functools.partial(convert.job_message, job, time.monotonic(), demand, timing, with_pairs)
         return await self._long_work.run_if_long(parts_of(job), work)
 
     async def _read(self, request: Message, convert: Callable[[], Found]) -> Found:
@@ -286,7 +287,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         ids = sorted(
             key for key, job in status.jobs.items() if key > after and may_see(caller, job.registration.tenant)
         )
-        jobs = ((status.jobs[one], status.demands.get(one)) for one in ids)
+        jobs = ((status.jobs[one], status.demands.get(one), status.extension.timings.get(one)) for one in ids)
         return await self._long_work.run(lambda: convert.jobs_bytes(jobs, time.monotonic(), size))
 
     async def ListRoutes(self, request: pb.ListRoutesRequest, _: Context) -> bytes:  # noqa: N802
@@ -358,8 +359,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         owner = self._owner(request.job_id, request.lease_token)
         now = time.monotonic()
         times = await self._read(request, lambda: convert.iterations(request, now))
-        accepted: int = await self._ask(messages.ReportIterations(JobId(request.job_id), times, owner))
-        return pb.ReportIterationsResponse(accepted=accepted)
+        accepted, wait_s = await self._ask(messages.ReportIterations(JobId(request.job_id), times, owner))
+        return pb.ReportIterationsResponse(accepted=accepted, wait=optional_duration(wait_s))
 
     async def ReportConnections(  # noqa: N802
         self, request: pb.ReportConnectionsRequest, _: Context

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from controller.api import convert_plan
+from controller.api import convert, convert_plan
 from controller.api.long_work import SMALL, LongWork
 from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows
 from controller.api.watch_table import Reader, ResumeTokens, Rows, WatchTable
@@ -230,7 +230,7 @@ class Routes:
         def changed() -> bool:
             status = self._board.status
             job = status.jobs.get(JobId(job_id))
-            return job is None or job.uid != uid or (job.routes_generation != sent and self._known(job, status))
+            return job is None or job.uid != uid or (_position(job, status) != sent and self._known(job, status))
 
         with self._publications.heard(changed) as published:
             while True:
@@ -240,9 +240,12 @@ class Routes:
                 if job is None or job.uid != uid:
                     if error := self._ended(job_id, uid):
                         raise error
-                elif job.routes_generation != sent and self._known(job, status):
-                    sent = job.routes_generation
-                    await self._large.write(write, await self._message(stream, job, status))
+                elif (position := _position(job, status)) != sent and self._known(job, status):
+                    sent = position
+                    encoded = await self._message(stream, job, status)
+                    if timing := status.extension.timings.get(JobId(job_id)):
+                        encoded += convert.slot_message(timing, time.monotonic()).SerializeToString()
+                    await self._large.write(write, encoded)
                 await wait(published)
 
     def _known(self, job: JobStatus, status: Status) -> bool:
@@ -254,7 +257,7 @@ class Routes:
 
     async def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:
         """Return the message with a job's routes, encoded once for all watchers that need it."""
-        token = self._tokens.token(stream, job.routes_generation, job.uid)
+        token = self._tokens.token(stream, _position(job, status), job.uid)
         if len(job.routes) <= SMALL:
             return self._shared.get(token) or self._keep(token, _encoded(token, job, status))
         async with self._encoding:
@@ -269,6 +272,12 @@ class Routes:
         while self._shared_bytes > SHARED_ROUTES_BYTES:
             self._shared_bytes -= len(self._shared.pop(next(iter(self._shared))))
         return encoded
+
+
+def _position(job: JobStatus, status: Status) -> int:
+    """Return a number that changes with the routes of the job, and with its slot and DSCP."""
+    timing = status.extension.timings.get(JobId(job.spec.job_id))
+    return job.routes_generation + (timing.changes if timing else 0)
 
 
 def _encoded(token: str, job: JobStatus, status: Status) -> bytes:

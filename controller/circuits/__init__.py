@@ -1,6 +1,6 @@
 """Optical switches between servers: chooses circuits for each job, and controls the optical switches.
 
-The package is the only extension of the control loop (``controller.core.messages``); docs/wiring.md has the model. In:
+The package is an extension of the control loop (``controller.core.messages``); docs/wiring.md has the model. In:
 messages of optical switches, jobs, and the ports where probes arrive. Out: circuits as one-way links, the reasons why
 jobs wait, and the first routes of each job.
 

@@ -29,6 +29,7 @@ from controller.shared_map import Row, per_key
 from controller.status import ExtensionStatus
 from controller.tables.messages import StageDone, SwitchRules
 from signalbox.errors import InvalidInput, SignalboxError, cut
+from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
 
@@ -136,7 +137,7 @@ class CircuitExtension(Extension):
         self.wirings.pass_time(now)
         return effects | self._rewire(None, arrange, now)
 
-    def iteration_ended(self, job_id: JobId, arrange: Arrange, now: float) -> Effects:
+    def iterations_ended(self, job_id: JobId, _new: Sequence[IterationTime], arrange: Arrange, now: float) -> Effects:
         return self._rewire(job_id, arrange, now)
 
     def _rewire(self, between: JobId | None, arrange: Arrange, now: float) -> Effects:

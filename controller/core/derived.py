@@ -58,7 +58,7 @@ from controller.fabric.topology import (
 from controller.jobs.job import Job
 from controller.planning.plan import Slowdowns
 from controller.planning.problem import FlowId, flow_ids
-from controller.planning.snapshot import NO_TIMINGS, Flows, Snapshot, capacities, missing_hosts
+from controller.planning.snapshot import Flows, Snapshot, capacities, missing_hosts
 from controller.shared_map import Index, Row, joined, per_key, updated, when
 from controller.tables.flow_tables import Gateway, adopting_rules
 from controller.tables.pins import FlowsByLink, Pins, flows_on, lost_links
@@ -182,7 +182,7 @@ class Derived:
                 self.flows(),
                 s.routes.routes,
                 self.excluded(),
-                NO_TIMINGS,
+                extension.timings(self.ready()),
             ),
         )
         """Inputs of the next planning problem: capacities, candidate paths, flows and running routes."""

@@ -194,8 +194,11 @@ class Intake:
                 recent_s = s.jobs.jobs[message.job_id].vitals.reported.recent_communication_s
                 if has_slowed(recent_s, len(new)):
                     s.load_events.slowed()
-                effects = commands(Reply(message.reply, len(new), after_status=False))
-                return effects | self._extension.iteration_ended(message.job_id, self._arrange, now) if new else effects
+                effects = (
+                    self._extension.iterations_ended(message.job_id, new, self._arrange, now) if new else NO_EFFECTS
+                )
+                answer = len(new), self._extension.wait_s(message.job_id)
+                return effects | commands(Reply(message.reply, answer, after_status=False))
             case ReportConnections():
                 return self._connections(message, now)
             case Replan() | Explain() | WhatIf() | GetPlanProof() if message.reply.cancelled():
@@ -497,6 +500,8 @@ class Intake:
         replies = s.cycle.handle_answer(message, s.mode, s.commits.is_claimed, s.fabric, now)
         s.routes.release(self._derived.jobs(), s.cycle.jobs)  # some jobs may have ended during the solve
         effects = commands(*replies)
+        if s.cycle.plan is message.answer and s.cycle.adopted:
+            effects |= self._extension.take_sharing(message.sharing)
         if s.routes.routes is not before[0] or s.cycle.unplanned != before[1]:
             effects |= at_once(Work.RULES)
         return effects | at_once(Work.SAVE) if s.routes.shares != s.commits.latest.shares else effects

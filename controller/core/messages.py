@@ -4,8 +4,9 @@ Each package defines its own messages. This module defines the union of all mess
 package. No message refers to OpenFlow, gRPC or Ryu. The effects of a message are commands to carry out, and kinds of
 work with their due times. ``|`` merges effects, so that work of one kind is done once for several messages.
 
-An extension owns switches that do not forward packets by themselves, such as optical switches. An extension decides to
-which port each one-way port of a packet switch leads, and which jobs must wait. ``controller.extensions`` loads it.
+An extension may own switches that do not forward packets by themselves, such as optical switches. An extension decides
+to which port each one-way port of a packet switch leads, which jobs must wait, and which jobs send when.
+``controller.extensions`` loads it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from controller.jobs.job import Job
 from controller.jobs.messages import Arrangement, SaveState, StateNotSaved, StateSaved
 from controller.planning.analysis.messages import Analyse
 from controller.planning.messages import Request, SolvePlan, WorkOutSlowdowns
-from controller.planning.plan import Planned, Slowdowns
-from controller.planning.problem import Routes
+from controller.planning.plan import Planned, Sharing, Slowdowns
+from controller.planning.problem import Routes, Timing
+from controller.planning.snapshot import NO_TIMINGS
 from controller.status import NO_EXTENSION, ExtensionStatus
 from controller.store.members import MissingMembers
 from controller.tables.messages import FromSwitches, ToSwitches
+from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 
 
@@ -199,8 +202,12 @@ class Extension:
         """Return the effects that have become due. Called ten times a second."""
         return NO_EFFECTS
 
-    def iteration_ended(self, job_id: JobId, arrange: Arrange, now: float) -> Effects:
-        """Return the effects that were delayed until the end of an iteration of the job."""
+    def iterations_ended(self, job_id: JobId, new: Sequence[IterationTime], arrange: Arrange, now: float) -> Effects:
+        """Return the effects of ``new`` iterations of the job, oldest first, and those that were delayed until then."""
+        return NO_EFFECTS
+
+    def take_sharing(self, sharing: Sharing | None) -> Effects:
+        """Apply the slots and classes of a plan whose routes are in force, and return the effects."""
         return NO_EFFECTS
 
     def take_settings(self, config: Config) -> None:
@@ -234,6 +241,14 @@ class Extension:
     def dscp(self) -> Mapping[JobId, int]:
         """DSCP that switches write into the packets of each job with a class. The same object while nothing changes."""
         return _NO_DSCP
+
+    def wait_s(self, job_id: JobId) -> float | None:
+        """Return how long the job should wait at its next iteration boundaries, in seconds; None without a slot."""
+        return None
+
+    def timings(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, Timing]:
+        """Return the times of the jobs that may share links in time. The same object while nothing changes."""
+        return NO_TIMINGS
 
     def waiting(self) -> Mapping[JobId, str]:
         """Return why each waiting job waits, for example because another job occupies its links or hosts."""

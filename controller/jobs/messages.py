@@ -362,7 +362,9 @@ class RenewLease:
 
 @dataclass(frozen=True, slots=True)
 class ReportIterations:
-    """Report times of iterations. The reply is the number of iterations that were not reported before."""
+    """Report times of iterations.
+
+    The reply is the number of iterations that were not reported before, and ``Extension.wait_s`` of the job."""
 
     job_id: JobId
     iterations: tuple[IterationTime, ...]

@@ -108,7 +108,25 @@ def virtual_links(spec: JobSpec) -> VirtualLinks:
     An observed job, which announces no traffic, has no virtual links. Raises ``InvalidInput`` with the problems that
     ``check`` finds, and for more than ``MAX_JOB_BYTES``."""
     InvalidInput.refuse(check(spec))
-    spec = spec.plain
+    total = _by_place(spec.plain)
+    # Steps without traffic between hosts get no number.
+    in_order = enumerate(total[place] for place in sorted(total) if total[place])
+    links = (VirtualLink(src, dst, phase, size) for phase, sent in in_order for (src, dst), size in sent.items())
+    in_all = sum(chain.from_iterable(of_place.values() for of_place in total.values()))
+    if in_all > MAX_JOB_BYTES:
+        where = "collectives" if spec.plain.collectives else "transfers"
+        raise InvalidInput.of(where, f"the job sends {in_all} bytes per iteration; at most {MAX_JOB_BYTES} are allowed")
+    return VirtualLinks(sorted(links, key=attrgetter("src_ip", "dst_ip", "phase")))
+
+
+def announced_phases(spec: JobSpec) -> tuple[int, ...]:
+    """Return the announced phase of each phase of ``virtual_links(spec)``, in order."""
+    total = _by_place(spec.plain)
+    return tuple(phase for phase, step in sorted(total) if total[phase, step])
+
+
+def _by_place(spec: JobSpec) -> Mapping[tuple[int, int], Mapping[tuple[str, str], int]]:
+    """Return the bytes between addresses by phase and step, then by (source, destination)."""
     endpoints = spec.endpoints
     nics = (endpoints, *(rail.endpoints for rail in spec.rails))
     total: defaultdict[tuple[int, int], dict[tuple[str, str], int]] = defaultdict(dict)
@@ -121,14 +139,7 @@ def virtual_links(spec: JobSpec) -> VirtualLinks:
                     for nic in nics:
                         pair = nic[src], nic[dst]
                         in_place[pair] = in_place.get(pair, 0) - (-size // len(nics))
-    # Steps without traffic between hosts get no number.
-    in_order = enumerate(total[place] for place in sorted(total) if total[place])
-    links = (VirtualLink(src, dst, phase, size) for phase, sent in in_order for (src, dst), size in sent.items())
-    in_all = sum(chain.from_iterable(of_place.values() for of_place in total.values()))
-    if in_all > MAX_JOB_BYTES:
-        where = "collectives" if spec.collectives else "transfers"
-        raise InvalidInput.of(where, f"the job sends {in_all} bytes per iteration; at most {MAX_JOB_BYTES} are allowed")
-    return VirtualLinks(sorted(links, key=attrgetter("src_ip", "dst_ip", "phase")))
+    return total
 
 
 def formulas_of(spec: JobSpec) -> set[Formula]:

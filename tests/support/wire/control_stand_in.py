@@ -152,7 +152,7 @@ class ControlStandIn:
             case ReportIterations(job_id=job_id, owner=owner, iterations=iterations):
                 if any(i.index == 666 for i in iterations):
                     raise ZeroDivisionError("a defect of the loop")
-                return len(self.registry.report(job_id, owner, iterations, now))
+                return len(self.registry.report(job_id, owner, iterations, now)), None
             case ReportConnections(job_id=job_id, owner=owner, address=address, connections=connections, places=places):
                 self.registry.report_connections(job_id, address, connections, owner, places=places)
             case Replan():

@@ -498,7 +498,7 @@ def test_an_update_needs_the_revisions_that_it_names_or_merges(mask: list[str], 
 
 def test_a_page_of_jobs_ends_before_it_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     specs = [job_status().spec.model_copy(update={"job_id": f"a{number}"}) for number in range(3)]
-    jobs = [(job_status(registration=replace(job_status().registration, spec=named)), None) for named in specs]
+    jobs = [(job_status(registration=replace(job_status().registration, spec=named)), None, None) for named in specs]
     size = len(convert.jobs_bytes(jobs[:1], 0.0, 9))
     monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 2 * size + 10)
     found = [pb.ListJobsResponse.FromString(convert.jobs_bytes(jobs[at:], 0.0, 9)) for at in (0, 2)]

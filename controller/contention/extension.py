@@ -1,0 +1,271 @@
+"""Time sharing as an extension of the control loop (``core.messages``).
+
+In: iteration reports, jobs, and the ``Sharing`` of each plan whose routes are in force. Out: times of jobs for the
+planner, waits in the answers to reports, DSCP of jobs, alarms, and the published timing of each job.
+
+A job gets a slot while it announces ``keeps_slots``, is regular, and has neither ignored a slot nor lost by one lately.
+If the controller ends, no job waits any longer than for one report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from controller.alarms import Alarm
+from controller.config import Config
+from controller.contention.keeping import NEAR, Member, leads_s, same_circle
+from controller.contention.rhythm import USUAL, WINDOW, Mean, Rhythm
+from controller.contention.timing import UNKNOWN, Measured, measured, timing
+from controller.core.messages import NO_EFFECTS, Arrange, Effects, Extension, Work, at_once, when_quiet
+from controller.core.state import State
+from controller.fabric.topology import Fabric
+from controller.jobs.job import Job
+from controller.planning.plan import Circle, Sharing
+from controller.planning.problem import Timing
+from controller.shared_map import SharedMap, differing, per_key, updated
+from controller.status import CirclePart, ExtensionStatus, JobTiming, PublishedSlot, TimingState
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId, same_traffic
+from signalbox.words import AlarmKind
+
+REST_S = 600.0
+"""Seconds for which a job gets no slot after it has ignored one, or after its circle has made a job slower."""
+SILENT = 4.0
+"""Number of its iterations for which a job without a report still counts on its circle."""
+IGNORED = "its iterations have not begun in its slot"
+SLOWER = "iterations on its circle took longer with slots than without"
+
+
+@dataclass(slots=True)
+class _Timed:
+    """A registration that reports iterations."""
+
+    job: Job
+    rhythm: Rhythm = field(default_factory=Rhythm)
+    member: Member | None = None
+    slots: int = 0
+    """Number of slots that the registration has had."""
+    realignments: int = 0
+    changes: int = 0
+    """Number of changes of its slot and its DSCP."""
+
+    def leave_circle(self) -> None:
+        self.changes += self.member is not None
+        self.member = None
+
+
+class ContentionExtension(Extension):
+    """Rhythms of jobs, and their slots."""
+
+    def __init__(self, config: Config, s: State) -> None:
+        self._s = s
+        self._of_config = config.contention
+        self._debounce_s = config.planning.debounce_s
+        self._timed: dict[JobId, _Timed] = {}
+        self._measured: Mapping[JobId, Measured] = SharedMap()
+        """Times of each job as the planner has them."""
+        self._resting: Mapping[JobId, tuple[str, float]] = SharedMap()
+        """Why a job gets no slot, and until when."""
+        self._sharing: Sharing | None = None
+        self._dscp: Mapping[JobId, int] = {}
+        self._published: Mapping[JobId, JobTiming] = SharedMap()
+        self._planned_jobs: Collection[JobId] = frozenset()
+        self._timings = per_key(self._timing)
+
+    # ---- input
+
+    def iterations_ended(self, job_id: JobId, new: Sequence[IterationTime], _arrange: Arrange, now: float) -> Effects:
+        timed, effects = self._registered(self._s.jobs.jobs[job_id]), NO_EFFECTS
+        timed.rhythm = timed.rhythm.and_now(new)
+        found = measured(timed.rhythm, self._of_config.max_jitter)
+        if found.differs(self._measured.get(job_id, UNKNOWN)):
+            self._measured = updated(self._measured, {job_id: found})
+            effects = self._plan(now)
+        if timed.member:
+            effects |= self._follow(job_id, timed, timed.member, len(new), now)
+        self._publish([job_id])
+        return effects
+
+    def tick(self, _arrange: Arrange, now: float) -> Effects:
+        over = [job_id for job_id, (_, until) in self._resting.items() if until <= now]
+        if not over:
+            return NO_EFFECTS
+        self._resting = updated(self._resting, dict.fromkeys(over))
+        self._publish(over)
+        return self._plan(now)
+
+    def take_settings(self, config: Config) -> None:
+        self._debounce_s = config.planning.debounce_s
+
+    def take_sharing(self, sharing: Sharing | None) -> Effects:
+        """Give the jobs their slots and classes. A job whose circle is about the same keeps its slot."""
+        self._sharing = sharing
+        circle_of = {job_id: circle for circle in sharing.circles for job_id in circle.slots} if sharing else {}
+        kept = {id(circle): self._is_kept(circle) for circle in circle_of.values()}
+        for job_id, timed in self._timed.items():
+            circle = circle_of.get(job_id)
+            if circle is None or job_id in self._resting:
+                timed.leave_circle()
+            elif not (timed.member and kept[id(circle)]):
+                timed.slots += 1
+                timed.changes += 1
+                timed.member = Member(circle, timed.slots, self._before(timed.rhythm, circle))
+        dscp = self._of_config.dscp
+        found = {job_id: dscp[number - 1] for job_id, number in sharing.class_of.items()} if sharing else {}
+        marked_anew = [job_id for job_id, *_ in differing(self._dscp, found)]
+        for job_id in marked_anew:
+            if job_id in self._timed:
+                self._timed[job_id].changes += 1
+        self._dscp = found if marked_anew else self._dscp
+        self._publish(self._timed)
+        return at_once(Work.RULES) if marked_anew else NO_EFFECTS
+
+    # ---- output
+
+    def wait_s(self, job_id: JobId) -> float | None:
+        timed = self._timed.get(job_id)
+        return timed.member.leads_s[-1] if timed and timed.member and timed.member.leads_s else None
+
+    def timings(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, Timing]:
+        if self._planned_jobs != jobs.keys():
+            self._planned_jobs = frozenset(jobs)
+            self._timed = {job_id: timed for job_id, timed in self._timed.items() if job_id in self._s.jobs.jobs}
+            for timed in self._timed.values():  # later iterations may take longer because of other jobs
+                timed.member = timed.member and replace(timed.member, before=None)
+            gone = (self._measured.keys() | self._resting.keys() | self._published.keys()) - self._timed.keys()
+            self._measured = updated(self._measured, dict.fromkeys(gone))
+            self._resting = updated(self._resting, dict.fromkeys(gone))
+            self._published = updated(self._published, dict.fromkeys(gone))
+        return self._timings(jobs, self._measured, self._resting)
+
+    @property
+    def dscp(self) -> Mapping[JobId, int]:
+        return self._dscp
+
+    def alarms(self, _fabric: Fabric) -> Iterable[Alarm]:
+        return (
+            Alarm(AlarmKind.SLOT_IGNORED, job_id, {"iterations": WINDOW})
+            for job_id, (reason, _) in self._resting.items()
+            if reason == IGNORED
+        )
+
+    def status(self) -> ExtensionStatus:
+        return ExtensionStatus(timings=self._published)
+
+    # ---- inside
+
+    def _plan(self, now: float) -> Effects:
+        return when_quiet(Work.PLAN, now, self._debounce_s)
+
+    def _registered(self, job: Job) -> _Timed:
+        timed = self._timed.get(job.id)
+        if timed is None or timed.job.uid != job.uid:
+            timed = self._timed[job.id] = _Timed(job)
+        elif not same_traffic(timed.job.spec, job.spec):
+            timed.rhythm = timed.rhythm.anew()
+            timed.leave_circle()
+        timed.job = job
+        return timed
+
+    def _timing(self, _: JobId, job: Job, found: Measured | None, resting: tuple[str, float] | None) -> Timing | None:
+        return timing(job, self._s.fabric.hosts, found or UNKNOWN, may_keep=resting is None and self._of_config.slots)
+
+    def _follow(self, job_id: JobId, timed: _Timed, member: Member, new: int, now: float) -> Effects:
+        """Follow a job with a slot; withdraw the slot if the job ignores it or loses by it."""
+        circle, rhythm = member.circle, timed.rhythm
+        lead_s = leads_s(circle, self._heard(circle, now)).get(job_id, 0.0)
+        near_s = NEAR * circle.every_s(job_id) + rhythm.jitter * (rhythm.computed_s or 0.0)
+        member = member.and_now(rhythm, new, lead_s, self._max_wait_s(circle, job_id), near_s)
+        timed.realignments += member.left(timed.member)
+        timed.member = member
+        if member.ignores(near_s):
+            return self._rest([job_id], IGNORED, now)
+        return self._rest(circle.slots, SLOWER, now) if member.loses(rhythm, new) else NO_EFFECTS
+
+    def _rest(self, jobs: Iterable[JobId], reason: str, now: float) -> Effects:
+        resting = dict.fromkeys(jobs, (reason, now + REST_S))
+        self._resting = updated(self._resting, resting)
+        for job_id in resting.keys() & self._timed.keys():
+            self._timed[job_id].leave_circle()
+        self._publish(resting)
+        return self._plan(now)
+
+    def _heard(self, circle: Circle, now: float) -> Mapping[JobId, Rhythm]:
+        """Return the rhythms of the members of the circle that have not fallen silent."""
+        found = {job_id: self._timed[job_id] for job_id in circle.slots if job_id in self._timed}
+        return {
+            job_id: timed.rhythm
+            for job_id, timed in found.items()
+            if timed.member and timed.rhythm.beats and now - timed.rhythm.next_at < SILENT * timed.rhythm.recent_s
+        }
+
+    def _is_kept(self, circle: Circle) -> bool:
+        """Return whether all members of the circle have slots with about the same places already."""
+        members = [timed.member for job_id in circle.slots if (timed := self._timed.get(job_id))]
+        return all(member is not None and same_circle(member.circle, circle) for member in members)
+
+    def _before(self, rhythm: Rhythm, circle: Circle) -> Mean | None:
+        """Return the time of an iteration while all jobs of the circle were running, but had no slots."""
+        first = (self._timed[job_id].rhythm.beats[0].ended_at for job_id in circle.slots if job_id in self._timed)
+        since = max(first)
+        count = sum(beat.ended_at - (beat.interval_s or 0.0) >= since for beat in rhythm.beats)
+        return rhythm.mean(min(count, WINDOW)) if count >= USUAL else None
+
+    def _max_wait_s(self, circle: Circle, job_id: JobId) -> float:
+        return self._of_config.max_wait * circle.every_s(job_id)
+
+    def _publish(self, jobs: Iterable[JobId]) -> None:
+        found = {job_id: self._status(job_id, self._timed[job_id]) for job_id in jobs if job_id in self._timed}
+        self._published = updated(self._published, found)
+
+    def _status(self, job_id: JobId, timed: _Timed) -> JobTiming:
+        rhythm, member, sharing = timed.rhythm, timed.member, self._sharing
+        known = rhythm.is_known
+        state, reason = self._state(job_id, timed)
+        return JobTiming(
+            state=state,
+            reason=reason,
+            traffic_class=sharing.class_of.get(job_id, 1) if sharing else 1,
+            period_s=rhythm.period_s if known else None,
+            until_communication_s=rhythm.until_s if known else None,
+            jitter=rhythm.jitter if known else None,
+            drift_s=member.drift_s if member else None,
+            waited_s=rhythm.waited_s,
+            guaranteed_s=sharing.guaranteed_s.get(job_id) if sharing else None,
+            promised_s=sharing.promise_s.get(job_id) if sharing else None,
+            slots=tuple(_parts(member.circle, job_id)) if member else (),
+            slot=self._slot(job_id, rhythm, member) if member else None,
+            dscp=self._dscp.get(job_id),
+            realignments=timed.realignments,
+            changes=timed.changes,
+        )
+
+    def _state(self, job_id: JobId, timed: _Timed) -> tuple[TimingState, str]:
+        if timed.member:
+            return ("keeping" if timed.member.is_near else "aligning"), ""
+        if resting := self._resting.get(job_id):
+            return ("ignoring" if resting[0] == IGNORED else "free"), resting[0]
+        return "free", self._why_free(timed)
+
+    def _why_free(self, timed: _Timed) -> str:
+        rhythm, most = timed.rhythm, self._of_config.max_jitter
+        if not timed.job.spec.keeps_slots:
+            return "it does not announce keeps_slots"
+        if not rhythm.is_known:
+            return f"fewer than {USUAL} usual iterations are known"
+        if rhythm.jitter > most:
+            return f"its compute times vary by {rhythm.jitter:.1%}, more than {most:.1%}"
+        if rhythm.computed_s is None and not timed.job.spec.compute:
+            return "its communication times are not measured"
+        return "the plan gives it no slot"
+
+    def _slot(self, job_id: JobId, rhythm: Rhythm, member: Member) -> PublishedSlot:
+        circle, lead_s = member.circle, member.leads_s[-1] if member.leads_s else 0.0
+        begins_at = rhythm.beats[-1].ended_at + lead_s
+        return PublishedSlot(circle.every_s(job_id), begins_at, self._max_wait_s(circle, job_id), member.number)
+
+
+def _parts(circle: Circle, job_id: JobId) -> Iterator[CirclePart]:
+    for start_s, length_s in circle.slots[job_id]:
+        yield CirclePart(start_s / circle.period_s % 1.0, length_s / circle.period_s)

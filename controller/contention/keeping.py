@@ -1,0 +1,124 @@
+"""Members of a circle: how far each leads before the latest one, and whether it keeps its slot and gains by it. Pure.
+
+There is no common clock. The circle turns with its latest member, and the members that are ahead wait for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+
+from controller.contention.rhythm import KEPT, USUAL, WINDOW, Mean, Rhythm
+from controller.planning.plan import Circle
+from signalbox.jobs.spec import JobId
+
+NEAR = 0.05
+"""Lead, as a fraction of the planned iteration, up to which a job begins its iteration in its slot."""
+SAME_START = 0.02
+"""Difference, as a fraction of the planned iteration, up to which two slots count as the same."""
+SLOWER = 0.01
+"""Relative increase of the mean time of an iteration from which slots are withdrawn."""
+SURE = 2.0
+"""Standard errors that are added to ``SLOWER``, because times vary."""
+WAITS = 0.5
+"""Part of the granted waits that a job must have waited to count as keeping its slot."""
+
+
+def leads_s(circle: Circle, rhythms: Mapping[JobId, Rhythm]) -> Mapping[JobId, float]:
+    """Return by how many seconds each of these members of the circle is ahead of the latest one, relative to the slots.
+
+    The latest member is the one for which the largest lead of the others is the smallest. While the jobs disturb each
+    other, their iterations are longer than planned, and the circle turns as slowly as they do."""
+    jobs = sorted(rhythms)
+    slowed = fmean(rhythms[job].recent_s / circle.every_s(job) for job in jobs) if jobs else 1.0
+    found = ({job: _ahead_s(circle, slowed, rhythms, job, latest) for job in jobs} for latest in jobs)
+    return min(found, key=lambda leads: max(leads.values()), default={})
+
+
+def _ahead_s(circle: Circle, slowed: float, rhythms: Mapping[JobId, Rhythm], job: JobId, latest: JobId) -> float:
+    """Return the time by which the job has to be later to be at its place relative to the latest one.
+
+    The places of two jobs repeat after the period / least common multiple of their turns. ``slowed``: actual time of an
+    iteration / planned time."""
+    if job == latest:
+        return 0.0
+    between_s = rhythms[latest].next_at - rhythms[job].next_at
+    apart_s = circle.slots[latest][0].start_s - circle.slots[job][0].start_s
+    repeats_s = circle.period_s / math.lcm(circle.turns[job], circle.turns[latest])
+    return (between_s - slowed * apart_s) % (slowed * repeats_s)
+
+
+def same_circle(one: Circle, other: Circle) -> bool:
+    """Return whether the members of both circles have about the same places relative to each other."""
+    if one.turns != other.turns or not math.isclose(one.period_s, other.period_s, rel_tol=SAME_START):
+        return False
+    first, *others = sorted(one.turns)
+    starts = [{job: of.slots[job][0].start_s - of.slots[first][0].start_s for job in others} for of in (one, other)]
+    return all(
+        abs(math.remainder(starts[0][job] - starts[1][job], one.every_s(job))) <= SAME_START * one.every_s(job)
+        for job in others
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Job with a slot."""
+
+    circle: Circle
+    number: int
+    """Number of the slot within the registration."""
+    before: Mean | None
+    """Time of an iteration before the job had the slot; None if it cannot be compared with later ones."""
+    leads_s: tuple[float, ...] = ()
+    """Leads at the latest reports, oldest first."""
+    granted_s: tuple[float, ...] = ()
+    """Waits at one boundary that the answers to these reports allowed."""
+    waited_s: tuple[float, ...] = ()
+    """Waits before the latest iterations."""
+    kept: int = 0
+    """Number of iterations since the job first began one in its slot; 0 before."""
+    is_near: bool = False
+    """Whether the job begins its iterations in its slot."""
+
+    def and_now(self, rhythm: Rhythm, new: int, lead_s: float, max_wait_s: float, near_s: float) -> Member:
+        """Return the member after a report of ``new`` iterations.
+
+        ``max_wait_s``: longest wait at one boundary. ``near_s``: largest lead of a job in its slot."""
+        leads = (*self.leads_s, lead_s)[-WINDOW:]
+        near = median(leads[-USUAL:]) <= near_s
+        waited = tuple(beat.waited_s for beat in rhythm.beats[-min(new, WINDOW) :])
+        return replace(
+            self,
+            leads_s=leads,
+            granted_s=(*self.granted_s, min(lead_s, max_wait_s))[-WINDOW:],
+            waited_s=(*self.waited_s, *waited)[-WINDOW:],
+            kept=self.kept + new if self.kept or near else 0,
+            is_near=near,
+        )
+
+    def left(self, before: Member | None) -> bool:
+        """Return whether the job has left its slot since it was the member ``before``."""
+        return before is not None and before.is_near and not self.is_near
+
+    @property
+    def drift_s(self) -> float:
+        """Usual lead before the latest member."""
+        return median(self.leads_s[-USUAL:]) if self.leads_s else 0.0
+
+    def ignores(self, near_s: float) -> bool:
+        """Return whether none of the latest iterations began in the slot, although the job could have waited for it."""
+        if len(self.leads_s) < WINDOW or min(self.leads_s) <= near_s:
+            return False
+        return sum(self.waited_s[1:]) < WAITS * sum(self.granted_s[:-1])
+
+    def loses(self, rhythm: Rhythm, new: int) -> bool:
+        """Return whether iterations with the slot take longer than before; judged once per ``WINDOW`` iterations."""
+        if self.before is None or self.kept // WINDOW == (self.kept - new) // WINDOW:
+            return False
+        after = rhythm.mean(min(KEPT, self.kept // WINDOW * WINDOW))
+        if after is None:
+            return False
+        noise_s = SURE * math.sqrt(self.before.variance + after.variance)
+        return after.mean_s > self.before.mean_s * (1 + SLOWER) + noise_s

@@ -1,0 +1,155 @@
+"""Rhythm of a job: the times of its latest iterations, and their usual values. Pure.
+
+In: reported iterations. Only those with the time of their end are used. All times are in seconds, or in monotonic
+seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, variance
+from typing import NamedTuple
+
+from controller.jobs.job import FIRST_ITERATIONS
+from signalbox.jobs.reports import IterationTime
+
+USUAL = 8
+"""Number of latest iterations over whose times a median is taken."""
+WINDOW = 16
+"""Number of latest iterations over which a mean is taken."""
+KEPT = 64
+"""Number of latest iterations that are kept."""
+NORMAL = 1.4826
+"""Standard deviation of a normal distribution / its median absolute deviation."""
+UNMEASURED = 1 - 1e-6
+"""Part of an iteration above which its communication time is that of the whole iteration, so it was not measured."""
+
+
+class Mean(NamedTuple):
+    """Mean of several times, and the variance of this mean."""
+
+    mean_s: float
+    variance: float
+
+
+class Beat(NamedTuple):
+    """Iteration of a job."""
+
+    number: int
+    ended_at: float
+    duration_s: float
+    interval_s: float | None
+    """Time from the end of the iteration before, with the wait between them; None if that end is unknown."""
+    computed_s: float | None
+    """Time in which the iteration did not communicate; None if its communication was not measured."""
+    communication_s: float
+    until_s: float
+    """Time from the beginning of the iteration to its communication."""
+    waited_s: float
+
+    @property
+    def communicated_at(self) -> float:
+        """Beginning of the iteration's communication."""
+        return self.ended_at - self.communication_s
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """Latest iterations of a job, oldest first."""
+
+    beats: tuple[Beat, ...] = ()
+    waited_s: float = 0.0
+    """Waits of all iterations together."""
+    least_communication_s: float = math.inf
+    """Shortest measured communication time: that of an iteration which shared no link."""
+
+    def and_now(self, new: Iterable[IterationTime]) -> Rhythm:
+        """Return the rhythm after further iterations, oldest first."""
+        beats = list(self.beats)
+        for iteration in new:
+            if iteration.ended_at is not None:
+                beats.append(_beat(iteration, iteration.ended_at, beats[-1] if beats else None))
+        added = beats[len(self.beats) :]
+        least_s = min((b.communication_s for b in added if b.computed_s is not None and b.number >= FIRST_ITERATIONS),
+                      default=math.inf)  # fmt: skip
+        waited_s = self.waited_s + math.fsum(beat.waited_s for beat in added)
+        return Rhythm(tuple(beats[-KEPT:]), waited_s, min(self.least_communication_s, least_s))
+
+    def anew(self) -> Rhythm:
+        """Return the rhythm without iterations, because the job sends other traffic now."""
+        return Rhythm(waited_s=self.waited_s)
+
+    @property
+    def is_known(self) -> bool:
+        return len(self._periods_s) >= USUAL
+
+    @property
+    def period_s(self) -> float:
+        """Usual time from one beginning of an iteration to the next, without the wait between them."""
+        return median(self._periods_s[-USUAL:])
+
+    @property
+    def computed_s(self) -> float | None:
+        """Usual time in which an iteration does not communicate; None while it was not measured."""
+        found = self._computed_s
+        return median(found[-USUAL:]) if len(found) >= USUAL else None
+
+    @property
+    def until_s(self) -> float:
+        """Usual time from the beginning of an iteration to its communication."""
+        return median(beat.until_s for beat in self.beats[-USUAL:])
+
+    @property
+    def jitter(self) -> float:
+        """Spread of the time in which iterations do not communicate, as a fraction of this time.
+
+        Without measured communication, it is the spread of the period as a fraction of the period."""
+        found = self._computed_s or self._periods_s
+        usual = median(found)
+        return NORMAL * median(abs(each - usual) for each in found) / usual if usual > 0 else 0.0
+
+    def mean(self, count: int) -> Mean | None:
+        """Return the mean time of the latest ``count`` iterations, with waits; None if fewer are known."""
+        found = [beat.interval_s for beat in self.beats[-count:] if beat.interval_s is not None]
+        return Mean(fmean(found), variance(found) / len(found)) if count and len(found) == count else None
+
+    @property
+    def recent_s(self) -> float:
+        """Mean time of the latest iterations, with waits."""
+        return fmean(beat.duration_s if beat.interval_s is None else beat.interval_s for beat in self.beats[-USUAL:])
+
+    @property
+    def next_at(self) -> float:
+        """Time when the communication of the next iteration begins if the job does not wait before it."""
+        return self.beats[-1].ended_at + self.until_s
+
+    @property
+    def _periods_s(self) -> Sequence[float]:
+        return [beat.interval_s - beat.waited_s for beat in self._later if beat.interval_s is not None]
+
+    @property
+    def _computed_s(self) -> Sequence[float]:
+        return [beat.computed_s for beat in self._later if beat.computed_s is not None]
+
+    @property
+    def _later(self) -> Iterable[Beat]:
+        """All iterations but the first ones of the job, which are often slow."""
+        return (beat for beat in self.beats if beat.number >= FIRST_ITERATIONS)
+
+
+def _beat(iteration: IterationTime, ended_at: float, before: Beat | None) -> Beat:
+    duration_s, communication_s = iteration.duration_s, min(iteration.communication_s, iteration.duration_s)
+    follows = before is not None and before.number + 1 == iteration.index and before.ended_at < ended_at
+    interval_s = ended_at - before.ended_at if before and follows else None
+    period_s = duration_s if interval_s is None else max(duration_s, interval_s - iteration.waited_s)
+    until_s = iteration.until_communication_s
+    computed_s: float | None = period_s - communication_s
+    if communication_s > UNMEASURED * duration_s:
+        computed_s = until_s
+        communication_s -= until_s or 0.0
+    until_s = duration_s - communication_s if until_s is None else until_s
+    return Beat(
+        iteration.index, ended_at, duration_s, interval_s, computed_s, communication_s, until_s, iteration.waited_s
+    )
