@@ -2,9 +2,9 @@
 
     python -m mininet_topos.trainer --job ring1 --rank 0 --peers 10.0.1.1,10.0.2.1 --rendezvous DIR --out rank0.jsonl
 
-Rank 0 also registers the job with the controller and reports its iterations, in a thread whose errors never reach the
-training. SIGTERM to rank 0 ends all ranks after the iteration that it starts next; a second SIGTERM kills the process.
-Each rank writes the file that ``log`` describes.
+Rank 0 also registers the job with the controller, reports its iterations, and waits before an iteration as the
+controller says. Errors of this never reach the training. SIGTERM to rank 0 ends all ranks after the iteration that it
+starts next; a second SIGTERM kills the process. Each rank writes the file that ``log`` describes.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,12 +15,23 @@ from typing import Annotated
 import typer
 
 from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, neighbours
-from mininet_topos.trainer.log import Iteration, TrainingLog
+from mininet_topos.trainer.log import TrainingLog
 from mininet_topos.trainer.mesh import PeerLostError, connect
 from mininet_topos.trainer.sockets import SharesFile, find_opened, publish_opened
-from mininet_topos.trainer.training import Drift, Jitter, RankSpec, Seed, Slow, StopRequest, Straggler, train
+from mininet_topos.trainer.training import (
+    Drift,
+    Jitter,
+    RankSpec,
+    Seed,
+    Slow,
+    StopRequest,
+    Straggler,
+    train,
+    unreported,
+)
 from offline.scenarios.variation import Variation
 from signalbox.errors import InvalidInput
+from signalbox.jobs.reports import Step
 from signalbox.jobs.spec import MAX_SUBFLOWS, Algorithm, Striping
 from signalbox.jobs.subflows import port_classes
 
@@ -30,13 +41,13 @@ FLOAT_BYTES = 4
 @contextmanager
 def _announced(
     spec: RankSpec, api: str | None, lease_s: float, directory: Path, reports_connections: bool
-) -> Iterator[Callable[[Iteration], None]]:
-    """Yield the function that reports iterations.
+) -> Iterator[Callable[[], Step]]:
+    """Yield the function that makes the context of an iteration.
 
     Rank 0 keeps the job registered meanwhile, if there is a controller, and writes the shares of split flows into
     ``directory``."""
     if api is None or spec.rank:
-        yield lambda _iteration: None
+        yield unreported
         return
     # Only rank 0 needs gRPC, and a demo starts twelve of these processes on two cores.
     from mininet_topos.trainer.training import announcement
@@ -64,7 +75,7 @@ def _announced(
         on_routes=write_shares if spec.follows_shares else None,
         connections=lambda: find_opened(directory, spec.size),
     ) as joined:
-        yield lambda done: joined.iteration(done.duration_s, done.communication_s)
+        yield joined.step
 
 
 def run(
@@ -123,14 +134,14 @@ def run(
     stop.listen()
     try:
         with (
-            _announced(spec, api, lease_s, rendezvous, reports_connections) as report,
+            _announced(spec, api, lease_s, rendezvous, reports_connections) as step,
             connect(rendezvous, rank, spec.peers, to, from_, classes, stall_timeout_s=stall_timeout_s) as mesh,
         ):
             publish_opened(rendezvous, rank, mesh.opened)
             raw.begin(job, rank, spec.peers, algorithm, elements)
-            for done in train(spec, mesh, stop, SharesFile(rendezvous) if spec.follows_shares else None):
+            shares = SharesFile(rendezvous) if spec.follows_shares else None
+            for done in train(spec, mesh, stop, shares, step):
                 raw.iteration(done)
-                report(done)
                 if not done.ok:
                     typer.echo(f"{job} rank {rank}: the result of iteration {done.index} is wrong", err=True)
     except (PeerLostError, ProtocolError, TimeoutError, InvalidInput) as error:

@@ -7,7 +7,7 @@ shares of the controller's route stream.
 import random
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import FrameType
@@ -21,6 +21,7 @@ from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.mesh import Mesh
 from mininet_topos.trainer.sockets import SharesFile, weights_of
 from offline.scenarios.variation import STEADY, Variation
+from signalbox.jobs.reports import Step
 from signalbox.jobs.spec import Algorithm, JobSpec, Striping
 
 Jitter = Annotated[float, typer.Option(min=0, help="Standard deviation of computing times, relative to the mean.")]
@@ -108,12 +109,24 @@ class StopRequest:
         signal.signal(number, signal.SIG_DFL)
 
 
-def train(spec: RankSpec, mesh: Mesh, stop: StopRequest, shares: SharesFile | None = None) -> Iterator[Iteration]:
+def unreported() -> Step:
+    """Return the context of an iteration that is not reported."""
+    return Step(lambda _took_s, _communicated_s: None)
+
+
+def train(
+    spec: RankSpec,
+    mesh: Mesh,
+    stop: StopRequest,
+    shares: SharesFile | None = None,
+    step: Callable[[], Step] = unreported,
+) -> Iterator[Iteration]:
     """Run iterations until all ranks agree to stop: at rank 0's stop request or after its number of iterations.
 
     ``shares``: division of the bytes to each neighbour, read before each iteration; without it, and unless striping is
-    even, the first connection takes all bytes. The next data and the right result are computed while the network is
-    busy. Raises ``PeerLostError`` and ``ProtocolError``."""
+    even, the first connection takes all bytes. ``step``: makes the context of an iteration, which may wait on entry.
+    The next data and the right result are computed while the network is busy. Raises ``PeerLostError`` and
+    ``ProtocolError``."""
     collective = COLLECTIVES[spec.algorithm]
     chance = chance_of(spec.job_id, spec.seed)
     if spec.striping is Striping.EVEN:
@@ -126,14 +139,16 @@ def train(spec: RankSpec, mesh: Mesh, stop: StopRequest, shares: SharesFile | No
         while not agreed:
             vector, expected = prepared.result()
             prepared = pool.submit(_prepare, spec, index + 1)
-            if spec.compute_s:
-                time.sleep(spec.compute_s * spec.variation.factor(index, chance))
-            if shares and shares.read_again():
-                _set_weights(spec, mesh, shares)
-            last = spec.rank == 0 and (stop.made or index + 1 == spec.iterations)
-            began = time.monotonic()
-            result, agreed = collective(mesh, index, vector, last)
-            communication_s = time.monotonic() - began
+            with step() as reported:
+                if spec.compute_s:
+                    time.sleep(spec.compute_s * spec.variation.factor(index, chance))
+                if shares and shares.read_again():
+                    _set_weights(spec, mesh, shares)
+                last = spec.rank == 0 and (stop.made or index + 1 == spec.iterations)
+                began = time.monotonic()
+                with reported.communication():
+                    result, agreed = collective(mesh, index, vector, last)
+                communication_s = time.monotonic() - began
             ok = np.array_equal(result, expected)
             end = time.monotonic()
             used = max((sum(w > 0 for w in bundle.outgoing.weights) for bundle in mesh.to.values()), default=0)

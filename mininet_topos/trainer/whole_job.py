@@ -32,9 +32,10 @@ from mininet_topos.trainer.log import Iteration, TrainingLog
 from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
 from mininet_topos.trainer.parts import Part, WholeJob, as_wired, read_job
 from mininet_topos.trainer.sockets import POLL_S, find_opened, publish_opened
-from mininet_topos.trainer.training import Drift, Jitter, Seed, Slow, StopRequest, Straggler, chance_of
+from mininet_topos.trainer.training import Drift, Jitter, Seed, Slow, StopRequest, Straggler, chance_of, unreported
 from offline.scenarios.variation import STEADY, Variation
 from signalbox.errors import InvalidInput, SignalboxError
+from signalbox.jobs.reports import Step
 from signalbox.jobs.spec import JobSpec
 
 NAME = "meeting"
@@ -207,11 +208,13 @@ def iterations(
     count: int | None,
     variation: Variation = STEADY,
     seed: int = 0,
+    step: Callable[[], Step] = unreported,
 ) -> Iterator[Iteration]:
     """Run iterations until ``count`` are done, or until rank 0's stop request.
 
-    ``variation``, ``seed``: variation of the computing times, with one factor per iteration for all ranks. Data are
-    made and results checked between iterations. Raises ``PeerLostError`` and ``ProtocolError``."""
+    ``variation``, ``seed``: variation of the computing times, with one factor per iteration for all ranks. ``step``:
+    makes the context of an iteration, which may wait on entry. Data are made and results checked between iterations.
+    Raises ``PeerLostError`` and ``ProtocolError``."""
     parts = {part.name: RankPart(part, meshes[part.name]) for part in job.parts if part.name in meshes}
     phases = [
         (phase, [[parts[part.name] for part in sequence if part.name in parts] for sequence in phase.sequences])
@@ -225,16 +228,18 @@ def iterations(
             meeting.meet()
             start = time.monotonic()
             factor = variation.factor(index, chance)
-            time.sleep(job.alone_s * factor)
             took_s, phases_s = 0.0, []
-            for phase, sequences in phases:
-                time.sleep(phase.before_s * factor)
-                began = time.monotonic()
-                _run_all(pool, sequences, meshes)
-                took_s += time.monotonic() - began
-                time.sleep(max(0.0, began + phase.floor_s * factor - time.monotonic()))
-                phases_s.append(time.monotonic() - began)
-            agreed = meeting.meet(stop.made or index + 1 == count)
+            with step() as reported:
+                time.sleep(job.alone_s * factor)
+                for phase, sequences in phases:
+                    time.sleep(phase.before_s * factor)
+                    began = time.monotonic()
+                    with reported.communication():
+                        _run_all(pool, sequences, meshes)
+                    took_s += time.monotonic() - began
+                    time.sleep(max(0.0, began + phase.floor_s * factor - time.monotonic()))
+                    phases_s.append(time.monotonic() - began)
+                agreed = meeting.meet(stop.made or index + 1 == count)
             end = time.monotonic()
             ok = all(part.is_right() for part in parts.values())
             yield Iteration(index, start, end, ok, (), took_s, 1, tuple(phases_s))
@@ -307,17 +312,17 @@ def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
 
 
 @contextmanager
-def _announced(spec: JobSpec, rank: int, api: str | None, directory: Path) -> Iterator[Callable[[Iteration], None]]:
-    """Yield the function that reports iterations.
+def _announced(spec: JobSpec, rank: int, api: str | None, directory: Path) -> Iterator[Callable[[], Step]]:
+    """Yield the function that makes the context of an iteration.
 
     Rank 0 keeps the job registered meanwhile, if there is a controller."""
     if api is None or rank:
-        yield lambda _iteration: None
+        yield unreported
         return
     from signalbox.joining import join  # only rank 0 needs gRPC
 
     with join(spec, address=api, connections=lambda: find_opened(directory, len(spec.endpoints))) as joined:
-        yield lambda done: joined.iteration(done.duration_s, done.communication_s)
+        yield joined.step
 
 
 def run(
@@ -350,16 +355,15 @@ def run(
         raw = TrainingLog(out)
         rendezvous.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            report = stack.enter_context(_announced(job.spec, rank, api, rendezvous))
+            step = stack.enter_context(_announced(job.spec, rank, api, rendezvous))
             job = _wired(job, rank, api, rendezvous)
             meeting = stack.enter_context(Meeting(rendezvous, rank, size))
             meshes = stack.enter_context(connections(job, rank, rendezvous, stall_timeout_s))
             publish_opened(rendezvous, rank, (ends for mesh in meshes.values() for ends in mesh.opened))
             meeting.meet()  # the log begins when all ranks are connected
             raw.begin(name, rank, job.spec.endpoints, "all of the spec", 0)
-            for done in iterations(job, meshes, meeting, stop, count, variation, seed):
+            for done in iterations(job, meshes, meeting, stop, count, variation, seed, step):
                 raw.iteration(done)
-                report(done)
                 if not done.ok:
                     typer.echo(f"{name} rank {rank}: a result of iteration {done.index} is wrong", err=True)
     except (PeerLostError, ProtocolError, TimeoutError, InvalidInput, OSError) as error:

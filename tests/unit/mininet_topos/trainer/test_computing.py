@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Callable
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 
 from mininet_topos.trainer.collective import COLLECTIVES, training_vector
-from mininet_topos.trainer.training import RankSpec, StopRequest, train
+from mininet_topos.trainer.training import RankSpec, StopRequest, train, unreported
 from offline.scenarios.variation import STEADY, Variation
+from signalbox.jobs.reports import Step
 from signalbox.jobs.spec import Algorithm
 
 COMPUTE_S, COUNT = 0.5, 200
@@ -33,13 +35,13 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def run(spec: RankSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def run(spec: RankSpec, monkeypatch: pytest.MonkeyPatch, step: Callable[[], Step] = unreported) -> None:
     def collective(_mesh: Any, iteration: int, _vector: Any, last: bool) -> tuple[Any, bool]:
         total = sum(training_vector(spec.job_id, rank, iteration, spec.elements) for rank in range(spec.size))
         return np.asarray(total), last or iteration + 1 == spec.iterations
 
     monkeypatch.setitem(COLLECTIVES, Algorithm.RING_ALL_REDUCE, collective)
-    done = list(train(spec, NoNetwork(), StopRequest()))  # type: ignore[arg-type]
+    done = list(train(spec, NoNetwork(), StopRequest(), None, step))  # type: ignore[arg-type]
     assert [each.ok for each in done] == [True] * COUNT
 
 
@@ -84,3 +86,14 @@ def test_with_a_pause_iterations_begin_at_multiples_of_it(slept: list[float], mo
     pauses = [each for each in found if each != COMPUTE_S]
     assert len(pauses) == COUNT - 1
     assert all(900 < pause < 1000 for pause in pauses)
+
+
+def test_the_context_of_an_iteration_measures_its_computing_and_its_collective(
+    slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[tuple[float, float | None]] = []
+    spec = RankSpec("job", 0, ("10.0.1.1", "10.0.2.1"), elements=8, compute_s=COMPUTE_S, iterations=COUNT)
+    run(spec, monkeypatch, lambda: Step(lambda *times: reported.append(times)))
+    assert len(reported) == COUNT
+    assert slept[1:] == [COMPUTE_S] * COUNT
+    assert all(communicated_s is not None and 0 < communicated_s <= took_s for took_s, communicated_s in reported)
