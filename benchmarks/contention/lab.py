@@ -54,8 +54,6 @@ ALIGNED = 60
 """Number of iterations in the worst alignment, which differ little from each other."""
 PAUSE = 1.15
 """Time from one start to the next in the worst alignment, relative to an iteration with half of the uplink."""
-SETTLING = 20
-"""First iterations that are left out, except in the worst alignment: the jobs are aligned during these."""
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """97.5 % point of Student's t for each number of repetitions."""
 MOST_SHARED, LEAST_GAIN, MOST_FIRST = 1.05, 1.4, 1.03
@@ -71,6 +69,10 @@ class Way(StrEnum):
     WORST = "worst"
     TODAY = "today"
     SHARED = "shared"
+
+
+SETTLING = {Way.ALONE: 20, Way.WORST: 1, Way.TODAY: 20, Way.SHARED: 60}
+"""First iterations that are left out: the controller measures the jobs, plans them, and aligns them by short waits."""
 
 
 class LabJob(NamedTuple):
@@ -141,7 +143,7 @@ def run(scenario: Scenario, way: Way, iterations: int, seed: int, folder: Path) 
     Raises ``LabError`` when a job is not pinned or ends too late, and ``DemoError`` when a rank fails."""
     spines = len(scenario.jobs) if way is Way.ALONE else 1
     settings = scenario.contention if way is Way.SHARED else {}
-    count = ALIGNED if way is Way.WORST else iterations + SETTLING
+    count = (ALIGNED if way is Way.WORST else iterations) + SETTLING[way]
     topo = LeafSpine(scenario.leaves, spines, 2, MBPS, MBPS, prefix="ct")
     with ExitStack() as stack:
         lab, controller, client = stack.enter_context(running_fabric(topo, folder, MBPS, settings))
@@ -196,11 +198,10 @@ def _have_done(training: Training, count: int) -> bool:
 def figures(raw: Path, way: Way) -> dict[str, Any]:
     """Return the means over the iterations of each job that ended while all jobs were training."""
     logs = [log for log in read_rank_logs(raw) if log.rank == 0]
-    first = 1 if way is Way.WORST else SETTLING
     until = min(log.iterations[-1].end for log in logs)
     found = {}
     for log in logs:
-        counted = [each for each in log.iterations[first:] if each.end <= until]
+        counted = [each for each in log.iterations[SETTLING[way] :] if each.end <= until]
         found[log.job_id] = {
             "iterations": len(counted),
             "iteration_s": fmean(each.duration_s for each in counted),

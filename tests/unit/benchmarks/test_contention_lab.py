@@ -10,6 +10,8 @@ import pytest
 from benchmarks.contention.lab import SCENARIOS, SETTLING, Way, broken, figures, interval, rows_of
 from mininet_topos.trainer.log import Iteration, TrainingLog
 
+SETTLED = SETTLING[Way.TODAY]
+
 
 def runs(name: str, **ratios: list[float]) -> dict[str, Any]:
     """Return runs in which all jobs take the given multiples of 1.2 s."""
@@ -29,7 +31,7 @@ def runs(name: str, **ratios: list[float]) -> dict[str, Any]:
 
 
 def test_only_iterations_count_in_which_all_jobs_trained_and_had_settled(tmp_path: Path) -> None:
-    for job, duration_s, count in (("first", 2.0, SETTLING + 5), ("second", 1.0, 2 * SETTLING + 30)):
+    for job, duration_s, count in (("first", 2.0, SETTLED + 5), ("second", 1.0, 2 * SETTLED + 30)):
         log = TrainingLog(tmp_path / f"{job}-rank0.jsonl")
         log.begin(job, 0, ["10.0.1.1", "10.0.2.1"], "ring", 1)
         for index in range(count):
@@ -39,7 +41,7 @@ def test_only_iterations_count_in_which_all_jobs_trained_and_had_settled(tmp_pat
     (tmp_path / "first-rank1.jsonl").write_text(json.dumps({"job": "first", "rank": 1, "ip": "10.0.2.1"}) + "\n")
     found = figures(tmp_path, Way.TODAY)
     assert found["first"] == {"iterations": 5, "iteration_s": 2.0, "communication_s": 1.0, "right": False}
-    assert found["second"]["iterations"] == 2 * (SETTLING + 5) - SETTLING
+    assert found["second"]["iterations"] == 2 * (SETTLED + 5) - SETTLED
 
 
 def test_ratios_are_those_of_each_repetition_with_the_interval_of_their_mean() -> None:
