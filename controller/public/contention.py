@@ -5,17 +5,19 @@ from __future__ import annotations
 from controller.planning.contention.cassini import shifts as cassini_shifts
 from controller.planning.contention.crux import crux as crux_choices
 from controller.planning.contention.exact import Circle, circles
-from controller.planning.contention.fluid import Case, Choice, Choices, Phase, TimedJob, guaranteed_s
+from controller.planning.contention.fluid import Case, Choice, Choices, Objective, Phase, TimedJob
+from controller.planning.contention.large import Search
 
 __all__ = (
     "Case",
     "Choice",
     "Choices",
     "Circle",
+    "Objective",
     "Phase",
+    "Search",
     "TimedJob",
     "cassini_shifts",
     "circles",
     "crux_choices",
-    "guaranteed_s",
 )

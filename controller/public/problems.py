@@ -28,8 +28,9 @@ from controller.planning.problem import (
     Routes,
     flow_ids,
     route_of,
+    whole,
 )
-from controller.planning.snapshot import ideal_communication_s, take_snapshot
+from controller.planning.snapshot import ideal_communication_s, ideal_time_s, take_snapshot
 
 __all__ = (
     "CandidatePaths",
@@ -55,6 +56,8 @@ __all__ = (
     "Towards",
     "flow_ids",
     "ideal_communication_s",
+    "ideal_time_s",
     "route_of",
     "take_snapshot",
+    "whole",
 )

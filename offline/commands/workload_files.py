@@ -13,6 +13,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from enum import StrEnum
 from math import inf
 from operator import itemgetter
 from pathlib import Path
@@ -46,6 +47,14 @@ MAX_MOVES = 256
 CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
 
 commands = typer.Typer()
+
+
+class Shared(StrEnum):
+    """Goal of slots and classes: a small ``WORST`` slowdown of an iteration, or few ``GPU_SECONDS`` lost by sharing."""
+
+    WORST = "worst"
+    GPU_SECONDS = "gpu-seconds"
+
 
 _DEFAULTS = Options()
 
@@ -159,9 +168,25 @@ def simulate_command(
         float | None, failure_option(min=0, metavar="S", help="Time when the failures end, in s; default: never.")
     ] = None,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
+    shared: Annotated[
+        Shared | None,
+        typer.Option(
+            help="Compare iterations of jobs that share links: ours, with slots and classes for this goal, and others."
+        ),
+    ] = None,
+    jitter: Annotated[
+        float, typer.Option(min=0, max=1, help="With --shared: standard deviation of compute times, as a fraction.")
+    ] = 0.0,
 ) -> None:
     """Simulate training: all-reduce times and slowdowns of every job. Exit status 3: a job had no path."""
     options: FabricOptions = ctx.obj
+    if shared:
+        if scheme or random_starts is not None or fail_at or repair_at is not None:
+            message = "leave out --scheme, --random-starts, --fail-at and --repair-at"
+            raise typer.BadParameter(message, param_hint="--shared")
+        compared = _shared_report(options, shared, jitter, iterations, time_limit)
+        show(compared, lambda: _shared_plans(compared))
+        return
     how = Options(
         iterations=iterations,
         random_starts_s=random_starts,
@@ -217,6 +242,30 @@ def _simulation_report(
 
     bound = slowdown_bounds(failed).fluid
     return report(how, known.striping, bound, [(name, outcome_of(name)) for name in schemes])
+
+
+def _shared_report(
+    options: FabricOptions, shared: Shared, jitter: float, iterations: int, time_limit_s: float
+) -> dict[str, Any]:
+    """Compare plans for jobs that share links, and return the report."""
+    from controller.public.contention import Objective
+    from controller.public.plans import answered
+    from controller.public.problems import PlanLimits
+    from offline.scenarios.scenario import scenario
+    from offline.simulator.baselines import RANKS, baselines, ours
+    from offline.simulator.shared import HASHED, case_of, compared, least_congested, report, timed
+
+    with waiting("comparing plans"):
+        known = scenario(options)
+        problem = known.problem()
+        limits = PlanLimits(time_limit_s=time_limit_s, ecmp_draws=0, seed=options.seed)
+        jobs = [timed(job, {ip: host.nic_bps for ip, host in known.fabric.hosts.items()}) for job in known.jobs]
+        routings = [answered(scheme_named(name)(problem, limits)).routes for name in ("planned", "ecmp", "greedy")]
+        if len(routings[0]) < len(problem.flows):
+            raise SignalboxError("some flows have no path; only jobs with paths for all flows can be compared")
+        case = case_of(problem, jobs, [*routings, least_congested(problem, jobs)])
+        plans = {"ours": ours(case, Objective(shared), RANKS), **baselines(case, [HASHED] * len(jobs))}
+        return report(case, plans, compared(case, plans, iterations, jitter, [options.seed]), shared, jitter)
 
 
 @commands.command("generate-workload")
@@ -408,6 +457,16 @@ def _slowdowns(found: Mapping[str, Any]) -> RenderableType:
         table.add_section()
     bound = f"With failures and all jobs at once, the worst slowdown is at least {found['bound']:.4g} for any routing."
     return Group(table, bound)
+
+
+def _shared_plans(found: Mapping[str, Any]) -> RenderableType:
+    table = Table("plan")
+    for column in ("worst job", "mean of jobs", "99th percentile", "GPU-seconds", "waited"):
+        table.add_column(column, justify="right")
+    for plan in found["plans"]:
+        slowdowns = (_number(plan[name]) for name in ("worst", "mean", "tail"))
+        table.add_row(plan["plan"], *slowdowns, f"{plan['gpu_seconds']:.1%}", f"{plan['waited']:.1%}")
+    return Group(table, "Iterations / iterations without other jobs; GPU-seconds and waits as parts of all.")
 
 
 def _times(job: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.public.contention import Case, Choice, Choices, Circle, TimedJob, cassini_shifts, circles, crux_choices
+from controller.public.contention import (
+    Case,
+    Choice,
+    Choices,
+    Circle,
+    Objective,
+    Search,
+    TimedJob,
+    cassini_shifts,
+    circles,
+    crux_choices,
+)
 from offline.simulator.contention import SharedPlan, components, full_links
 from offline.simulator.fluid import Floats
 
@@ -29,22 +40,45 @@ TURNS = 4
 """Iterations of the longest job over which ``foresight`` looks ahead."""
 
 
+BASELINES = ("today", "ecmp", "mltcp", "crux", "cassini", "foresight")
+"""Names of the systems with which our plans are compared."""
+
+
 def baselines(case: Case, hashed: Sequence[int]) -> dict[str, SharedPlan]:
     """Return the plan of each system. ``hashed``: way of each job that ECMP takes."""
-    first = dict.fromkeys(range(len(case.jobs)), Choice())
+    first = today(case)
     return {
-        "today": SharedPlan(first),
+        "today": first,
         "ecmp": SharedPlan({number: Choice(way) for number, way in enumerate(hashed)}),
-        "mltcp": SharedPlan(first, mltcp=True),
+        "mltcp": first._replace(mltcp=True),
         "crux": SharedPlan(crux_choices(case, RANKS)),
         "cassini": cassini(case),
         "foresight": foresight(case),
     }
 
 
+def today(case: Case) -> SharedPlan:
+    return SharedPlan(dict.fromkeys(range(len(case.jobs)), Choice()))
+
+
 def alone(case: Case) -> Case:
     """Return the case without sharing: links of any rate."""
     return replace(case, capacity_bps=(np.inf,) * len(case.capacity_bps))
+
+
+def ours(case: Case, objective: Objective, ranks: int) -> SharedPlan:
+    """Return the slots and classes of our planner for the routes in force. ``ranks``: number of classes, at least 1."""
+    choices = dict.fromkeys(range(len(case.jobs)), Choice())
+    period_s: dict[int, float] = {}
+    for part, numbers in _parts(case, choices):
+        best = Search(part, objective, ranks).best()
+        choices |= {number: Choice(0, rank) for number, rank in zip(numbers, best.ranks, strict=True)}
+        for circle, places in best.slots:
+            for job, place in places.items():
+                number, turns = numbers[job], circle.turns[job]
+                choices[number] = choices[number]._replace(start_s=circle.start_s(place), turns=turns)
+                period_s[number] = circle.period_s
+    return SharedPlan(choices, period_s)
 
 
 def cassini(case: Case) -> SharedPlan:
@@ -79,7 +113,7 @@ def foresight(case: Case) -> SharedPlan:
         best = min((_earliest(case, job, way, free, step_s) for way in range(len(job.ways))), key=lambda each: each.end)
         for link, bps in job.peaks[best.way].items():
             free[link] = np.maximum(0.0, free[link] - best.sends * bps / case.capacity_bps[link])
-        choices[number] = Choice(best.way, 0, best.start * step_s)
+        choices[number] = Choice(best.way, 0, best.start * step_s if job.regular else None)
     period_s = {}
     for part, numbers in _parts(case, choices):
         for circle, members in _circles(part):

@@ -12,11 +12,15 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import NamedTuple
+
+import numpy as np
 
 from controller.public.contention import Case, Choices
 from offline.scenarios.variation import STEADY, Variation
@@ -54,13 +58,35 @@ class Iterations(NamedTuple):
         return [took_s / alone_s for took_s, alone_s in zip(self.took_s, self.alone_s, strict=True)]
 
     @property
-    def mean_s(self) -> float:
-        return fmean(self.took_s)
-
-    @property
     def mean(self) -> float:
         """Time of all iterations / their time without other jobs."""
         return sum(self.took_s) / sum(self.alone_s)
+
+
+class Figures(NamedTuple):
+    """Figures of a plan; slowdowns are of iterations, and 1 is ideal."""
+
+    worst: float
+    """Mean slowdown of the slowest job."""
+    mean: float
+    """Mean over the jobs of their mean slowdowns."""
+    tail: float
+    """99th percentile over all iterations of all jobs, each job with equal weight."""
+    gpu_seconds: float
+    """Work per second of all jobs / work per second without sharing, at most 1."""
+    waited: float
+    """Largest part of its time that a job waited for slots."""
+
+    @classmethod
+    def of(cls, case: Case, found: Mapping[int, Iterations]) -> Figures:
+        means = [of.mean for of in found.values()]
+        every = sorted((slowdown, 1 / len(of.took_s)) for of in found.values() for slowdown in of.slowdowns)
+        part = list(accumulate(weight for _, weight in every))
+        tail = every[bisect_left(part, 0.99 * part[-1])][0]
+        rates = [(case.jobs[job].work * len(of.took_s), of) for job, of in found.items()]
+        used = sum(work / sum(of.took_s) for work, of in rates) / sum(work / sum(of.alone_s) for work, of in rates)
+        waited = max(of.waited_s / sum(of.took_s) for of in found.values())
+        return cls(max(means), fmean(means), tail, used, waited)
 
 
 def simulated(
@@ -189,15 +215,31 @@ def _slots(case: Case, plan: SharedPlan, links: Sequence[int]) -> dict[int, Slot
 
 
 def full_links(case: Case, choices: Choices) -> list[int]:
-    """Return the links that their jobs overfill when all of them send; of links with equal demands, only one."""
-    users: dict[int, list[tuple[int, tuple[float, ...]]]] = {}
+    """Return the links that their jobs overfill when all of them send, without those that never limit a job.
+
+    A link never limits if all jobs, in all phases, demand at least as large a part of one other link."""
+    demand: defaultdict[int, dict[tuple[int, int], float]] = defaultdict(dict)
     for job, choice in choices.items():
-        way = case.jobs[job].ways[choice.way]
-        for link in case.jobs[job].peaks[choice.way]:
-            demand = tuple(phase.get(link, 0.0) / case.capacity_bps[link] for phase in way)
-            users.setdefault(link, []).append((job, demand))
-    kept = {tuple(sorted(on)): link for link, on in users.items() if sum(max(demand) for _, demand in on) > 1 + 1e-9}
-    return sorted(kept.values())
+        for phase, of in enumerate(case.jobs[job].ways[choice.way]):
+            for link, bps in of.items():
+                demand[link][job, phase] = bps / case.capacity_bps[link]
+    full = [link for link, of in demand.items() if _largest(of) > 1 + 1e-9]
+    full.sort(key=lambda link: (-sum(demand[link].values()), link))
+    column = {each: number for number, each in enumerate({each for link in full for each in demand[link]})}
+    rows = np.zeros((len(full), len(column)))
+    kept: list[int] = []
+    for number, link in enumerate(full):
+        rows[number, [column[each] for each in demand[link]]] = [*demand[link].values()]
+        if not (rows[kept] >= rows[number] - 1e-9).all(axis=1).any():
+            kept.append(number)
+    return sorted(full[number] for number in kept)
+
+
+def _largest(demand: Mapping[tuple[int, int], float]) -> float:
+    peak: dict[int, float] = {}
+    for (job, _), part in demand.items():
+        peak[job] = max(peak.get(job, 0.0), part)
+    return sum(peak.values())
 
 
 def components(case: Case, choices: Choices, links: Sequence[int]) -> Iterator[list[int]]:

@@ -300,6 +300,22 @@ def test_json_has_every_iteration_of_every_job_under_every_scheme(simulate: Sign
     assert greedy["end_s"] == pytest.approx(0.7)
 
 
+def test_plans_for_jobs_that_share_links_are_compared(simulate: Signalbox) -> None:
+    """The ring overfills the only spine by itself: an iteration of 0.5 s takes 0.7 s, whoever plans."""
+    wanted = ("--shared", "worst", "--jitter", 0.01, "--iterations", 3, "--fail-spines", 1)
+    found = simulate(*wanted, "--json").json
+    assert [found["shared"], found["jitter"]] == ["worst", 0.01]
+    plans = {plan["plan"]: plan for plan in found["plans"]}
+    assert [*plans] == ["ours", "today", "ecmp", "mltcp", "crux", "cassini", "foresight", "ideal"]
+    assert plans["ideal"]["worst"] == pytest.approx(1.0)
+    assert plans["ours"]["worst"] == pytest.approx(1.4, rel=0.02)
+    job = {"job": "job_0-TEST", "way": 0, "class": 1, "start_s": None, "period_s": None}
+    assert plans["ours"]["jobs"] == [job]
+    assert "foresight" in simulate(*wanted).out
+    assert simulate(*wanted, "--fail-links", "leaf0:spine0").status == 1
+    assert simulate(*wanted, "--fail-at", 1).status == 2
+
+
 def test_half_the_spines_take_whole_flows_and_split_ones_twice_as_long(simulate: Signalbox) -> None:
     one_left = ("--fail-spines", 1, "--json", "--iterations", 2)
     for found in (simulate(*one_left), simulate(*one_left, "--max-subflows", 2)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from controller.planning.contention.fluid import Case, Choice, Phase, TimedJob, guaranteed_s
 from offline.scenarios.variation import STEADY, Variation
 from offline.scenarios.workloads import Slot
-from offline.simulator.contention import SharedPlan, simulated
+from offline.simulator.contention import Figures, Iterations, SharedPlan, simulated
 from offline.simulator.fluid import Fluid
 from offline.simulator.options import Options, Replan, Sharing
 from offline.simulator.training import simulate
@@ -77,8 +78,16 @@ def test_mltcp_lets_jobs_interleave_without_a_plan() -> None:
 
 def test_the_second_rank_keeps_its_floor_beside_a_job_that_never_pauses() -> None:
     found = simulated(pair((0, 5), (5, 5)), SharedPlan({0: Choice(rank=0), 1: Choice(rank=1)}), 20)
-    assert found[1].mean_s == pytest.approx(5 + 5 / 0.1)
-    assert found[0].mean_s == pytest.approx(5 + 0.1 * 5 * 50 / 55, rel=0.02)
+    assert fmean(found[1].took_s) == pytest.approx(5 + 5 / 0.1)
+    assert fmean(found[0].took_s) == pytest.approx(5 + 0.1 * 5 * 50 / 55, rel=0.02)
+
+
+def test_figures_of_a_plan() -> None:
+    case = Case(
+        (), tuple(TimedJob(JobId(name), (Phase(1, 1),), ((),), work) for name, work in (("a", 1.0), ("b", 3.0)))
+    )
+    found = {0: Iterations((2.0, 4.0), (2.0, 2.0), 0.3), 1: Iterations((2.0, 2.0, 2.0), (2.0, 2.0, 2.0))}
+    assert Figures.of(case, found) == pytest.approx((1.5, 1.25, 2.0, (1 / 3 + 3 / 2) / 2, 0.05))
 
 
 def test_variations_of_compute_times() -> None:
