@@ -1,135 +1,114 @@
-"""Benchmark ``contention``: Crux's worked example, and its parts beside the best plans of small cases.
+"""Benchmark ``contention``: plans for jobs that share links, beside published systems and beside proofs.
 
-For each case by Crux's recipe, the exact search chooses ways and classes of all jobs together, and enumeration checks
-it. A part of Crux is compared with the best choice in its place: its paths with any paths, both with the best classes;
-its priorities and its classes with the best ones on its own paths. The exit status is 1 if the worked example has other
-figures, or if a plan is not proven to be the best.
+- ``example``: Crux's worked example.
+- ``recipe``: small cases by Crux's recipe: the best plans with proofs, and what parts of Crux lose.
+- ``headline``: CASSINI's headline on comparable mixes of models.
+- ``recomputed``: guaranteed times and bounds of random plans, which a recomputer tries to refute.
+- ``fabric``: many jobs on an oversubscribed fabric: ours beside all baselines. Cells in ``out/bench/contention`` are
+  kept; a run computes those that are missing until its budget is spent.
+
+The exit status is 1 if the worked example has other figures, a plan is not proven to be the best, a statement is
+refuted, or a baseline is better than our plan by more than 0.5 % in a cell.
 """
 
 from __future__ import annotations
 
-import math
+import json
 import sys
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.contention.cases import CLASSES, JOBS, WORKED_EXAMPLE, crux_case, one_of_each_pair
-from benchmarks.contention.enumeration import enumerated
-from benchmarks.measures import Row, report
-from controller.planning.contention import crux
-from controller.planning.contention.exact import NO_CIRCLE, Costs, solve
-from controller.planning.contention.fluid import Case, Choice, Choices, Objective, guaranteed_s, utilization
+from benchmarks.contention import fabric, headline, recipe, recomputed
+from benchmarks.measures import Row, chosen, report
 
 RESULTS = Path("out/bench/contention.json")
-MOST_WAYS = 2_000
-"""Largest number of combinations of ways up to which a case is enumerated."""
-SAME = 1e-5
-"""Largest difference of two costs, in work per second, that count as equal."""
-EXPECTED = {"long_first": 0.375, "short_first": 2.5 / 6, "correction": 1.5}
-"""Published figures of the worked example; 41.7 % is 5/12."""
-
-
-def worked_example() -> dict[str, float]:
-    used = [
-        utilization(WORKED_EXAMPLE, guaranteed_s(WORKED_EXAMPLE, {0: Choice(rank=first), 1: Choice(rank=1 - first)}))
-        for first in (0, 1)
-    ]
-    return dict(zip(EXPECTED, (*used, crux.correction(*WORKED_EXAMPLE.jobs)), strict=True))
-
-
-def run(seed: int, enumerates: bool) -> dict[str, Any]:
-    """Return the figures of one case."""
-    case = crux_case(seed)
-    theirs = crux.crux(case, CLASSES)
-    began = time.perf_counter()
-    smaller, start = one_of_each_pair(case, theirs)
-    best = solve(smaller, Objective.WORK, CLASSES, start=start)
-    took_s = time.perf_counter() - began
-    used = utilization(case, best.iteration_s)
-    ways = [choice.way for _, choice in sorted(theirs.items())]
-    on_paths = replace(
-        case, jobs=tuple(replace(job, ways=(job.ways[way],)) for job, way in zip(case.jobs, ways, strict=True))
-    )
-    priority = crux.priorities(case, ways)
-    order = sorted(range(JOBS), key=lambda number: -priority[number])
-    figures: dict[str, Any] = {
-        "seed": seed,
-        "ways": [len(job.ways) for job in case.jobs],
-        "contended": best.cost > SAME or _cost(case, theirs) > SAME,
-        "utilization": used,
-        "bound_met": best.cost <= best.bound + SAME,
-        "seconds": took_s,
-        "rounds": best.rounds,
-        "crux": _used(case, theirs) / used,
-        "paths": _best(on_paths, CLASSES) / used,
-        "priorities": _used(on_paths, {n: Choice(rank=order.index(n)) for n in range(JOBS)}) / _best(on_paths, JOBS),
-        "classes": _used(on_paths, {n: Choice(rank=choice.rank) for n, choice in theirs.items()})
-        / _best(on_paths, CLASSES),
-    }
-    if enumerates and math.prod(len(job.ways) for job in smaller.jobs) <= MOST_WAYS:
-        began = time.perf_counter()
-        figures["enumerated"] = (
-            enumerated(smaller, Objective.WORK, CLASSES, below=_cost(case, theirs) + SAME).cost - best.cost
-        )
-        figures["enumeration_seconds"] = time.perf_counter() - began
-    return figures
-
-
-def _cost(case: Case, choices: Choices) -> float:
-    return Costs(case, Objective.WORK, NO_CIRCLE).total(choices)
-
-
-def _used(case: Case, choices: Choices) -> float:
-    return utilization(case, guaranteed_s(case, choices))
-
-
-def _best(case: Case, ranks: int) -> float:
-    return utilization(case, enumerated(case, Objective.WORK, ranks).iteration_s)
-
-
-def summary(cases: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return for each part of Crux the mean and the smallest ratio to the best choice in its place."""
-    contended = [case for case in cases if case["contended"]]
-    rows: list[Row] = []
-    for name in ("paths", "priorities", "classes", "crux"):
-        ratios = [case[name] for case in contended] or [1.0]
-        best = sum(ratio > 1 - SAME for ratio in ratios) / len(ratios)
-        rows.append({"part": name, "mean": fmean(ratios), "smallest": min(ratios), "best in": f"{best:.0%}"})
-    return rows
+CELLS = Path("out/bench/contention")
+PARTS = ("example", "recipe", "headline", "recomputed", "fabric")
 
 
 def main(
-    cases: Annotated[int, typer.Option(min=1, help="Number of small cases.")] = 100,
-    first: Annotated[int, typer.Option(min=0, help="Seed of the first case.")] = 0,
+    parts: Annotated[str, typer.Option(metavar="NAME,…", help="Parts to run.")] = ",".join(PARTS),
+    cases: Annotated[int, typer.Option(min=1, help="Number of small cases by Crux's recipe.")] = 100,
+    first: Annotated[int, typer.Option(min=0, help="Seed of the first case, mix, instance and cell.")] = 0,
     enumeration: Annotated[bool, typer.Option(help="Check best plans by enumeration where this takes seconds.")] = True,
+    mixes: Annotated[int, typer.Option(min=1, help="Number of mixes of CASSINI's models.")] = 100,
+    instances: Annotated[int, typer.Option(min=1, help="Number of random plans to recompute.")] = 300,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of each fabric and number of jobs.")] = 4,
+    jobs: Annotated[str, typer.Option(metavar="N,…", help="Numbers of jobs on the fabric.")] = "8,16,32,64",
+    budget_s: Annotated[float, typer.Option(min=0, help="CPU seconds for new cells of the fabric.")] = 300.0,
 ) -> None:
-    """Compare the best plans of small cases with those of Crux."""
-    example = worked_example()
-    seeds = range(first, first + cases)
-    console = Console(stderr=True)
-    found = [run(seed, enumeration) for seed in track(seeds, "solving", console=console, transient=True)]
-    seconds = sorted(case["seconds"] for case in found)
-    times = {"mean": fmean(seconds), "median": seconds[len(seconds) // 2], "longest": seconds[-1]}
-    broken = [name for name, value in EXPECTED.items() if abs(example[name] - value) > SAME]
-    broken += [
-        f"case {case['seed']}" for case in found if not case["bound_met"] or abs(case.get("enumerated", 0.0)) > SAME
-    ]
-    tables: dict[str, list[Row]] = {
-        "worked example": [example],
-        "Crux / best": summary(found),
-        "seconds per case": [times],
-    }
-    count = len(found) - sum(each.startswith("case") for each in broken)
-    checked = sum("enumerated" in case for case in found)
-    proven = f"{count} of {len(found)} plans are proven to be the best; enumeration has checked {checked}"
-    report({"example": example, "cases": found}, RESULTS, tables, proven)
+    """Compare plans for jobs that share links with published systems, and check their proofs."""
+    wanted = chosen("--parts", parts, PARTS)
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    tables: dict[str, list[Row]] = {}
+    lines, broken = list[str](), list[str]()
+    if "example" in wanted:
+        results["example"] = example = recipe.worked_example()
+        tables["worked example"] = [example]
+        broken += recipe.broken(example, [])
+    if "recipe" in wanted:
+        found = [recipe.run(seed, enumeration) for seed in _tracked("solving", first, cases)]
+        results["cases"] = found
+        tables |= {"Crux / best": recipe.summary(found), "seconds per case": [recipe.times(found)]}
+        unproven = recipe.broken(recipe.EXPECTED, found)
+        checked = sum("enumerated" in case for case in found)
+        proven = f"{cases - len(unproven)} of {cases}"
+        lines.append(f"{proven} plans are proven to be the best; enumeration has checked {checked}")
+        broken += unproven
+    if "headline" in wanted:
+        rows = [headline.run(seed) for seed in _tracked("simulating mixes", first, mixes)]
+        results["mixes"] = rows
+        tables["iterations without shifts / with shifts"] = headline.summary(rows)
+    if "recomputed" in wanted:
+        tested = [recomputed.refuted(seed) for seed in _tracked("recomputing", first, instances)]
+        refuted = [each for _, of in tested for each in of]
+        results["recomputed"] = {
+            "instances": instances,
+            "tested": sum(count for count, _ in tested),
+            "refuted": refuted,
+        }
+        lines.append(f"{results['recomputed']['tested']} statements were tested; {len(refuted)} are refuted")
+        broken += refuted
+    if "fabric" in wanted:
+        settings = [
+            fabric.Setting(ratio, int(number), seed)
+            for seed in range(first, first + seeds)
+            for number in jobs.split(",")
+            for ratio in fabric.RATIOS
+        ]
+        cells = fabric.cells(CELLS, settings, budget_s)
+        tables |= {"iteration / ideal, mean of jobs": fabric.summary(cells), "today / ours": fabric.gains(cells)}
+        lines += _verdicts(cells, len(settings), broken)
+    report(results, RESULTS, tables, *lines)
     if broken:
-        sys.exit(f"error: broken: {', '.join(broken)}")
+        sys.exit(f"error: {len(broken)} broken: {', '.join(broken[:MOST_NAMED])}")
+
+
+MOST_NAMED = 20
+
+
+def _tracked(what: str, first: int, count: int) -> Any:
+    return track(range(first, first + count), what, console=Console(stderr=True), transient=True)
+
+
+def _verdicts(cells: Sequence[dict[str, Any]], settings: int, broken: list[str]) -> list[str]:
+    """Return lines about the verdicts of the cells, and append those in which a baseline is better."""
+    rows = [
+        (fabric.Setting(*(cell[name] for name in fabric.Setting._fields)).name, row)
+        for cell in cells
+        for row in fabric.verdicts(cell)
+    ]
+    lost = [(name, row) for name, row in rows if not row["kept"]]
+    broken += [f"{name} {row['objective']} jitter {row['jitter']} ({row['of']})" for name, row in lost]
+    winners = Counter(row["of"] for _, row in lost)
+    names = ", ".join(f"{name} {count}" for name, count in winners.most_common()) or "none"
+    return [
+        f"{len(cells)} of {settings} cells are done; the others wait for another run",
+        f"ours is at least as good as all baselines in {len(rows) - len(lost)} of {len(rows)} figures; better: {names}",
+    ]
