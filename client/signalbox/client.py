@@ -22,7 +22,7 @@ from signalbox.addresses import DEFAULT_ADDRESS as DEFAULT_ADDRESS
 from signalbox.client_connection import ClientConnection
 from signalbox.errors import ConcurrentUpdate, NotFound, SignalboxError, Unavailable
 from signalbox.errors import Unreachable as Unreachable
-from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.reports import Accepted, Connected, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.mapping import (
     checked,
@@ -32,6 +32,7 @@ from signalbox.mapping import (
     optional_duration,
     path_in_proto,
     seconds,
+    seconds_or_none,
     spec_message,
     timestamp,
 )
@@ -260,8 +261,8 @@ class Client(ClientConnection):
 
     def report_iterations(
         self, job_id: str, iterations: Iterable[IterationTime], lease_token: str | None = None
-    ) -> int:
-        """Report iterations, and return how many of them are new to the controller.
+    ) -> Accepted:
+        """Report iterations, and return how many of them are new to the controller, and how long the job should wait.
 
         An iteration is new when its index is larger than all indices reported earlier. Raises ``InvalidInput``."""
         now = time.monotonic()
@@ -280,7 +281,8 @@ class Client(ClientConnection):
         ]
         token = self._token(job_id, lease_token)
         request = pb.ReportIterationsRequest(job_id=job_id, iterations=messages, lease_token=token)
-        return self._call(self._jobs.ReportIterations, request).accepted
+        answer = self._call(self._jobs.ReportIterations, request)
+        return Accepted(answer.accepted, seconds_or_none(answer, "wait"))
 
     def report_connections(
         self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str | None = None

@@ -34,6 +34,7 @@ CONTROL = 0
 _ANSWERS: Mapping[str, Callable[[Any], object]] = {
     "register_job": lambda registered: Announced(registered.lease_token),
     "renew_lease": float,
+    "report_iterations": lambda accepted: accepted,
 }
 """Functions that convert the result of a method into a type that needs no gRPC, by the method's name.
 

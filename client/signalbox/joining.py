@@ -37,6 +37,7 @@ from signalbox.membership import ENDS, Ended, Membership
 from signalbox.remote_client import RemoteClient, end_process
 from signalbox.rounds import LEAVE_S, Rounds
 from signalbox.route_following import Route, RouteFollower, Shares, shares_of
+from signalbox.slots import Slot, Waits
 from signalbox.socket_bytes import Exchanged, OwnSockets
 
 CALL_S = 5.0
@@ -45,6 +46,8 @@ STRICT_S = 30.0
 """Seconds that ``join`` waits for the controller's answer if ``strict`` is set."""
 MAX_ITERATION_S = 7 * 86_400.0
 """Longest iteration in seconds that the API accepts."""
+AT_ONCE_S = 0.1
+"""Smallest number of seconds between two reports of a job with a slot."""
 AT_ONCE = 8
 """Number of first iterations reported as soon as they end, because the controller checks the announcement with them."""
 
@@ -101,7 +104,7 @@ def join(
 def _spec(job: str | JobSpec | Mapping[str, Any], fields: Mapping[str, Any]) -> JobSpec:
     match job:
         case JobSpec():
-            return job if not fields else JobSpec.parse({**job.model_dump(), **fields})
+            return job if not fields else JobSpec.parse({**job.model_dump(exclude_unset=True), **fields})
         case Mapping():
             return JobSpec.parse({**job, **fields})
     return JobSpec.parse({"job_id": job, **fields})
@@ -131,6 +134,11 @@ class Job:
         self.id = job_id
         self._ended: Ended | None = None
         self._indices = itertools.count()
+        self._waits = Waits()
+        self._answered = threading.Event()
+        """Event that is set when an answer says how long to wait."""
+        self._waited_s = 0.0
+        self._hurried_at = 0.0
         self._membership: Membership | None = None
         self._spec: JobSpec | None = None
         self._rounds: Rounds | None = None
@@ -181,31 +189,65 @@ class Job:
 
     # ---- iterations
 
-    def iteration(self, duration_s: float, communication_s: float | None = None) -> None:
+    def iteration(
+        self, duration_s: float, communication_s: float | None = None, until_communication_s: float | None = None
+    ) -> None:
         """Report an iteration that has just ended: its wall time and its communication time, both in seconds.
 
-        Without ``communication_s`` all of ``duration_s`` counts as communication. Impossible times are logged, and not
-        reported."""
+        Without ``communication_s`` all of ``duration_s`` counts as communication. ``until_communication_s``: seconds
+        from the beginning of the iteration to its communication. Impossible times are logged, and not reported. A
+        program that calls this method does not wait for slots (``keeps_slots``); one that uses ``step`` does."""
+        if self._spec and self._spec.keeps_slots:
+            self.update(keeps_slots=False)
+        self._record(duration_s, communication_s, until_communication_s)
+
+    def _record(
+        self, duration_s: float, communication_s: float | None = None, until_communication_s: float | None = None
+    ) -> None:
         if self._membership is None or self._ended:
             return
         try:
             took_s = float(duration_s)
             communicated_s = took_s if communication_s is None else min(float(communication_s), took_s)
+            until_s = None if until_communication_s is None else min(max(0.0, float(until_communication_s)), took_s)
             if not (math.isfinite(took_s) and 0 < communicated_s <= took_s <= MAX_ITERATION_S):
                 raise ValueError(f"duration {took_s} s, communication {communicated_s} s")
         except (TypeError, ValueError, RuntimeError) as error:  # a tensor without a number raises RuntimeError
             self._log_once("left out an iteration, because its times must be above 0 s and at most a week", error)
             return
-        index = next(self._indices)
-        self._membership.report(IterationTime(index, took_s, communicated_s, time.monotonic()))
-        if (index < AT_ONCE or took_s >= REPORT_S) and self._rounds and self._membership.in_touch:
+        index, now, waited_s = next(self._indices), time.monotonic(), self._waited_s
+        self._membership.report(IterationTime(index, took_s, communicated_s, now, until_s, waited_s))
+        self._waits.ended(index, waited_s)
+        self._waited_s = 0.0
+        at_once = self._waits.has_slot and now - self._hurried_at >= AT_ONCE_S
+        if (at_once or index < AT_ONCE or took_s >= REPORT_S) and self._rounds and self._membership.in_touch:
+            self._hurried_at = now
             self._rounds.hurry()
 
     def step(self) -> Step:
         """Return a context for one iteration.
 
-        The iteration is reported at the end of the context, unless an error ends it."""
-        return Step(self.iteration)
+        The iteration is reported at the end of the context, unless an error ends it. If the job has a slot, rank 0
+        waits for it at the beginning of the context (docs/how-to/join-from-python.md#slots)."""
+        return Step(self._record, self._wait)
+
+    def _wait(self) -> None:
+        """Wait at an iteration boundary for the slot of the job; return at once without a slot."""
+        if not self._waits.has_slot:
+            return
+        began = time.monotonic()
+        self._waits.arrive(began)
+        self._answered.clear()
+        while (left_s := self._waits.left_s(time.monotonic())) > 0:
+            if self._answered.wait(left_s):  # the answer to the latest report corrects the wait
+                self._answered.clear()
+        self._waited_s = time.monotonic() - began
+        self._waits.began(self._waited_s)
+
+    def _grant(self, index: int, wait_s: float) -> None:
+        self._waits.grant(index, wait_s)
+        self._answered.set()
+        self._follow()  # the stream of routes has the slot
 
     # ---- routes
 
@@ -306,8 +348,12 @@ class Job:
                 own = OwnSockets(self._counts)  # used only by the thread that polls it
                 asked = partial(self._connections, connections or partial(_polled, own))
                 takes = takes_over(os.environ) if take_over is None else take_over
+                if "keeps_slots" not in spec.model_fields_set:
+                    spec = spec.model_copy(update={"keeps_slots": True})
                 self._spec = spec
-                self._membership = Membership(self._connect, spec, self._end, asked, takes, self._on_contact)
+                self._membership = Membership(
+                    self._connect, spec, self._end, asked, takes, self._on_contact, on_wait=self._grant
+                )
                 self._rounds = Rounds("signalbox-lease", self._round, self._membership.leave)
                 self._rounds.start()
             process_exit.hold(self)
@@ -351,7 +397,7 @@ class Job:
             return
         with self._lock:
             if self._follower is None and not self._ended:
-                follower = RouteFollower(self._stream, self.id, self._take, self._handle_end)
+                follower = RouteFollower(self._stream, self.id, self._take, self._handle_end, on_slot=self._take_slot)
                 try:
                     self._follower = follower.__enter__()
                 except RuntimeError as error:
@@ -360,6 +406,10 @@ class Job:
     def _take(self, routes: tuple[Route, ...]) -> None:
         self._routes = routes
         self._on_routes(routes)
+
+    def _take_slot(self, slot: Slot | None) -> None:
+        if not self._ended:
+            self._waits.take_slot(slot, time.monotonic())
 
     def _handle_end(self, reason: Gone) -> bool:
         """Handle the end of the registration whose routes are followed; return whether to stop following routes.
@@ -385,6 +435,8 @@ class Job:
 
     def _end(self, why: Ended) -> None:
         self._ended = self._ended or why
+        self._waits.end()
+        self._answered.set()
 
     def _raise_first_error(self) -> None:
         membership = self._membership

@@ -31,7 +31,7 @@ from signalbox.errors import (
     Unreachable,
     WrongLeaseToken,
 )
-from signalbox.jobs.reports import REPORT_S, Connected, IterationTime
+from signalbox.jobs.reports import REPORT_S, Accepted, Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.rounds import FIRST_PAUSE_S, pause_after
 
@@ -89,7 +89,7 @@ class Controller(Protocol):
     def register_job(self, spec: JobSpec, *, lease_token: str, request_id: str, take_over: bool) -> Any: ...
     def update_job(self, spec: JobSpec, *, lease_token: str) -> object: ...
     def renew_lease(self, job_id: str, lease_token: str) -> float: ...
-    def report_iterations(self, job_id: str, iterations: Sequence[IterationTime], lease_token: str) -> object: ...
+    def report_iterations(self, job_id: str, iterations: Sequence[IterationTime], lease_token: str) -> Accepted: ...
     def report_connections(
         self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str
     ) -> object: ...
@@ -118,6 +118,7 @@ class Membership:
     - ``token``: lease token of a registration that an earlier process has made
     - ``on_token``: called with the lease token of each registration made here
     - ``report_s``: longest pause in seconds between two rounds of calls, for a job that reports
+    - ``on_wait``: called with the index of the latest reported iteration, and the wait in the answer, if there is one
 
     Any thread may use ``report``, ``update``, ``change``, ``try_again``, ``release`` and ``cancel``. All other methods
     must be called by one thread at a time."""
@@ -134,6 +135,7 @@ class Membership:
         token: str = "",
         on_token: Callable[[str], None] = lambda _: None,
         report_s: float = REPORT_S,
+        on_wait: Callable[[int, float], None] = lambda *_: None,
     ) -> None:
         self._spec, self._job_id = spec, spec.job_id
         self._announced: JobSpec | None = None  # the spec that the controller has
@@ -159,6 +161,7 @@ class Membership:
         self._token = token  # empty before the first registration
         self._on_token = on_token
         self._report_s = report_s
+        self._on_wait = on_wait
         self._releasing = False
         self._renew_at = 0.0
         self._reported: deque[IterationTime] = deque(maxlen=KEPT_ITERATIONS)
@@ -345,7 +348,9 @@ class Membership:
         self._unsent = sorted(self._unsent, key=lambda iteration: iteration.index)[-KEPT_ITERATIONS:]
         if self._unsent:
             with self._skipping_invalid("iterations"):
-                controller.report_iterations(self._job_id, self._unsent, self._token)
+                answer = controller.report_iterations(self._job_id, self._unsent, self._token)
+                if answer.wait_s is not None:
+                    self._on_wait(self._unsent[-1].index, answer.wait_s)
             self._unsent = []
 
     def _send_connections(self, controller: Controller) -> None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from signalbox.errors import SignalboxError, TooSlow, Unreachable
-from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.reports import Accepted, Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.own_sockets import OwnSocket, pair
 from signalbox.route_following import PackedRoutes
@@ -248,8 +248,9 @@ class RemoteClient:
         left_s: float = self._ask("renew_lease", job_id, lease_token)
         return left_s
 
-    def report_iterations(self, job_id: str, iterations: Sequence[IterationTime], lease_token: str) -> None:
-        self._ask("report_iterations", job_id, iterations, lease_token)
+    def report_iterations(self, job_id: str, iterations: Sequence[IterationTime], lease_token: str) -> Accepted:
+        accepted: Accepted = self._ask("report_iterations", job_id, iterations, lease_token)
+        return accepted
 
     def report_connections(self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str) -> None:
         self._ask("report_connections", job_id, address, list(connections), lease_token)

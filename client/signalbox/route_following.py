@@ -18,6 +18,7 @@ from signalbox.errors import Gone, NotFound, SignalboxError
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.subflows import Pair, PortClass, exactly
 from signalbox.rounds import Rounds, pause_after
+from signalbox.slots import Slot
 
 MAX_PAUSE_S = 20.0
 
@@ -86,6 +87,7 @@ class PackedRoutes(NamedTuple):
 
     resume_token: str
     packed: tuple[bytes, ...]
+    slot: Slot | None = None
 
 
 class RouteStreams(Protocol):
@@ -114,7 +116,17 @@ def packed_routes(response: Any) -> PackedRoutes:
     packed = tuple(map(pickle.dumps, parts))
     if sum(map(len, packed)) > MAX_PACKED_BYTES:
         raise SignalboxError(f"the {len(routes)} routes from the controller exceed {MAX_PACKED_BYTES >> 20} MiB")
-    return PackedRoutes(response.resume_token, packed)
+    return PackedRoutes(response.resume_token, packed, slot_in(response))
+
+
+def slot_in(response: Any) -> Slot | None:
+    """Return the slot in a ``WatchRoutesResponse`` or in ``PackedRoutes``; None without a slot."""
+    if isinstance(response, PackedRoutes):
+        return response.slot
+    slot = response.slot
+    if not response.HasField("slot"):
+        return None
+    return Slot(slot.period.ToNanoseconds() / 1e9, slot.max_wait.ToNanoseconds() / 1e9, slot.number)
 
 
 def _subflow(subflow: Any) -> Subflow:
@@ -146,7 +158,8 @@ class RouteFollower:
 
     - ``connect``: function that makes a client; it is called again after every failure
     - ``on_gone``: function that receives the reason when the registration has ended, and returns whether to stop; by
-      default the job's next registration is followed"""
+      default the job's next registration is followed
+    - ``on_slot``: called with the job's slot, or None without one, whenever routes or slot change"""
 
     def __init__(
         self,
@@ -155,6 +168,7 @@ class RouteFollower:
         on_routes: Callable[[tuple[Route, ...]], object],
         on_gone: Callable[[Gone], bool] = lambda _: False,
         max_pause_s: float = MAX_PAUSE_S,
+        on_slot: Callable[[Slot | None], object] = lambda _: None,
     ) -> None:
         self.routes: tuple[Route, ...] = ()
         self._connect = connect
@@ -162,6 +176,7 @@ class RouteFollower:
         self._on_routes = on_routes
         self._on_gone = on_gone
         self._max_pause_s = max_pause_s
+        self._on_slot = on_slot
         self._controller: RouteStreams | None = None
         self._token = ""
         self._failures = 0
@@ -197,6 +212,7 @@ class RouteFollower:
             for response in () if self._left else controller.watch_routes(self._job_id, self._token):
                 began = time.thread_time()  # not earlier: gRPC polls while it waits for a message
                 self._token, self._failures = response.resume_token, 0
+                self._on_slot(slot_in(response))
                 self._take(routes_in(response))
                 self._rounds.wait(min(MAX_REST_S, max(REST_S, RESTS * (time.thread_time() - began))))
         except NotFound as error:

@@ -34,6 +34,10 @@ class Waits:
         self._arrived_at = 0.0
         self._granted = (-1, 0.0)
 
+    def end(self) -> None:
+        """Wait no longer, because the program has left its job."""
+        self._slot = None
+
     @property
     def has_slot(self) -> bool:
         return self._slot is not None

@@ -500,7 +500,7 @@ class Intake:
         replies = s.cycle.handle_answer(message, s.mode, s.commits.is_claimed, s.fabric, now)
         s.routes.release(self._derived.jobs(), s.cycle.jobs)  # some jobs may have ended during the solve
         effects = commands(*replies)
-        if s.cycle.plan is message.answer and s.cycle.adopted:
+        if s.cycle.plan is message.answer and (s.cycle.adopted or not message.adopted):
             effects |= self._extension.take_sharing(message.sharing)
         if s.routes.routes is not before[0] or s.cycle.unplanned != before[1]:
             effects |= at_once(Work.RULES)

@@ -23,7 +23,7 @@ from controller.fabric.topology import Fabric, Host, Link, LinkId
 from controller.jobs.job import Job
 from controller.planning.messages import ReplanOutcome, SolvePlan, WorkOutSlowdowns
 from controller.planning.plan import GoalPlanLeft, NoPlan, Plan, Planned, Slowdowns
-from controller.planning.problem import PlanLimits, Routes
+from controller.planning.problem import PlanLimits, Routes, SharingRules
 from controller.planning.snapshot import Snapshot, left_bps
 from controller.shared_map import Histogram, differing
 from controller.status import Repair
@@ -169,8 +169,8 @@ MOST_REST_S = 2.0
 class PlanningCycle:
     """State of the planning cycle and the newest plan."""
 
-    def __init__(self, config: PlanningConfig, routes: RunningRoutes) -> None:
-        self._config = config
+    def __init__(self, config: PlanningConfig, routes: RunningRoutes, sharing: SharingRules) -> None:
+        self._config, self._sharing = config, sharing
         self._routes = routes
         self._solving: Snapshot | None = None
         self._links: Mapping[LinkId, Link] = {}
@@ -310,7 +310,7 @@ class PlanningCycle:
     def limits(self) -> PlanLimits:
         """Limits of the planner in every cycle, as configured."""
         config = self._config
-        return PlanLimits(config.time_limit_s, config.max_moves, config.ecmp_draws)
+        return PlanLimits(config.time_limit_s, config.max_moves, config.ecmp_draws, sharing=self._sharing)
 
     def handle_answer(
         self, planned: Planned, mode: Mode, is_claimed: bool, fabric: Fabric, now: float

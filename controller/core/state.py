@@ -39,6 +39,7 @@ from controller.fabric.topology_state import TopologySettings, TopologyState
 from controller.jobs.job import Epochs, Job
 from controller.jobs.messages import EndReason, Ends, Registration, SavedState, SaveState
 from controller.jobs.registry import JobRegistry
+from controller.planning.problem import SharingRules
 from controller.shared_map import differing, updated
 from controller.silence import Silences
 from controller.store.members import NONE_MISSING, MissingMembers
@@ -388,7 +389,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
     demand.follow(jobs.jobs, now, saved.measured)
     routes = RunningRoutes(saved.shares)
     load = LinkLoad(config.counters.window_s, config.counters.noise_fraction, now)
-    sync, phases = SwitchSync(config.openflow.audit_interval_s), Phases()
+    sync, phases, of = SwitchSync(config.openflow.audit_interval_s), Phases(), config.contention
     counters = CounterIntake(load, demand.counters, config.counters.interval_s)
     named = chain.from_iterable(job.addresses for job in jobs.jobs.values())
     parts = KnownParts(declared, saved.parts, config.discovery.adoption_patience_s, now, named)
@@ -411,7 +412,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         load_events=LoadEvents(),
         counters=counters,
         tables=TableUses(config.counters.table_alarm_fraction),
-        cycle=PlanningCycle(config.planning, routes),
+        cycle=PlanningCycle(config.planning, routes, SharingRules(of.classes, of.floor, of.objective)),
         wanted=Wanted({}, PinSet({}), {}),
         sync=sync,
         sending=Sending(sync, topology, phases),

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from signalbox.client import Unreachable
 from signalbox.errors import AlreadyExists, Gone, InvalidInput, NotFound, WrongLeaseToken
-from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.reports import Accepted, Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.membership import Ended, Membership
 
@@ -38,6 +38,7 @@ class FakeController:
     refuses_iterations: bool = False
     refuses_updates: Exception | None = None
     updates: list[JobSpec] = field(default_factory=list)
+    wait_s: float | None = None
     ended: int = 0
     opened: int = 0
     closed: int = 0
@@ -73,11 +74,12 @@ class FakeController:
         self.renewals += 1
         return LEASE_S
 
-    def report_iterations(self, job_id: str, iterations: Sequence[IterationTime], lease_token: str) -> None:
+    def report_iterations(self, job_id: str, iterations: Sequence[IterationTime], lease_token: str) -> Accepted:
         self._called(lease_token, job_id)
         if self.refuses_iterations:
             raise InvalidInput.of("iterations[0].duration", "must be more than 0")
         self.reported += [iteration.index for iteration in iterations]
+        return Accepted(len(iterations), self.wait_s)
 
     def report_connections(self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str) -> None:
         self._called(lease_token, job_id)

@@ -16,6 +16,7 @@ from mininet_topos.controller_process import ControllerProcess
 from signalbox.client import Client
 from signalbox.credentials import Credentials
 from signalbox.errors import InvalidInput
+from signalbox.jobs.reports import Accepted
 from signalbox.jobs.spec import JobSpec
 from signalbox.jobs.subflows import PortClass
 from signalbox.membership import Ended
@@ -138,7 +139,8 @@ def test_a_job_waits_for_a_paused_controller_and_goes_on_with_a_killed_one_that_
     controller = ControllerProcess(tmp_path)
     with ExitStack() as stack:
         client = stack.enter_context(controller.running())
-        job = stack.enter_context(signalbox.join("job", endpoints=ENDPOINTS, lease_s=30, address=controller.address))
+        announced: dict[str, Any] = {"endpoints": ENDPOINTS, "lease_s": 30, "keeps_slots": False}
+        job = stack.enter_context(signalbox.join("job", address=controller.address, **announced))
         until(lambda: job.registered)
         report_while_paused(controller, job, 10, monkeypatch)
         until(lambda: client.get_job("job").iterations == 10)
@@ -162,9 +164,9 @@ def report_while_paused(
     """Report ``times`` iterations while the controller is stopped, and continue it when a report is being sent."""
     reporting, report = threading.Event(), RemoteClient.report_iterations
 
-    def reports(*given: Any) -> None:
+    def reports(*given: Any) -> Accepted:
         reporting.set()
-        report(*given)
+        return report(*given)
 
     monkeypatch.setattr(RemoteClient, "report_iterations", reports)
     assert controller.process

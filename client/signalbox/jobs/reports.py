@@ -32,6 +32,15 @@ class IterationTime:
     """Time in seconds for which the program waited just before the iteration, which is not part of ``duration_s``."""
 
 
+class Accepted(NamedTuple):
+    """Answer of the controller to a report of iterations."""
+
+    new: int
+    """Number of iterations that are new to the controller."""
+    wait_s: float | None
+    """Seconds that the program should wait at its next iteration boundaries; None if its job has no slot."""
+
+
 class Connected(NamedTuple):
     """A connection. ``src_ip`` is an address of the host that reports it."""
 
@@ -44,21 +53,29 @@ class Connected(NamedTuple):
 class Step:
     """Context for one iteration of a training program.
 
-    When the context ends without an error, ``report`` is called with the wall time and the communication time in
-    seconds. The communication time is None when ``communication`` was not used."""
+    Before the context begins, ``wait`` is called. When the context ends without an error, ``report`` is called with
+    three times in seconds. They are the wall time, the communication time, and the time until the communication began.
+    The latter two are None when ``communication`` was not used."""
 
-    def __init__(self, report: Callable[[float, float | None], None]) -> None:
+    def __init__(
+        self,
+        report: Callable[[float, float | None, float | None], None],
+        wait: Callable[[], None] = lambda: None,
+    ) -> None:
         self._report = report
+        self._wait = wait
         self._communicated_s: float | None = None
+        self._until_s: float | None = None
         self._began = 0.0
 
     def __enter__(self) -> Self:
+        self._wait()
         self._began = time.perf_counter()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._report(time.perf_counter() - self._began, self._communicated_s)
+            self._report(time.perf_counter() - self._began, self._communicated_s, self._until_s)
 
     @contextmanager
     def communication(self) -> Iterator[None]:
@@ -66,5 +83,7 @@ class Step:
 
         A step without a use counts as communication in full."""
         began = time.perf_counter()
+        if self._until_s is None:
+            self._until_s = began - self._began
         yield
         self._communicated_s = (self._communicated_s or 0.0) + time.perf_counter() - began

@@ -205,9 +205,11 @@ class Job(joining.Job):
         self._began: float | None = None
         self._hook: Any = None
 
-    def iteration(self, duration_s: float, communication_s: float | None = None) -> None:
+    def iteration(
+        self, duration_s: float, communication_s: float | None = None, until_communication_s: float | None = None
+    ) -> None:
         self._by_step = True
-        self._over(duration_s, communication_s)
+        super().iteration(duration_s, communication_s, until_communication_s)
 
     def step(self) -> Step:
         self._by_step = True
@@ -278,15 +280,18 @@ class Job(joining.Job):
             return
         now = time.perf_counter()
         if self._began is not None:
-            self._over(now - self._began, None)
+            self._record(now - self._began)
         else:
             if self._exchange and not self._exchange.marks.count:
                 self._exchange.marks.mark(time.time_ns())  # the first iteration, whose duration is unknown
             if self._timed:
                 CALLS.communicated_s()
-        self._began = now
+        self._wait()  # other ranks wait for this one in their next collective
+        self._began = time.perf_counter()
 
-    def _over(self, duration_s: float, communication_s: float | None) -> None:
+    def _record(
+        self, duration_s: float, communication_s: float | None = None, until_communication_s: float | None = None
+    ) -> None:
         if self._exchange:
             self._exchange.marks.mark(time.time_ns())
         try:
@@ -294,7 +299,8 @@ class Job(joining.Job):
         except Exception as error:
             self._log_once("cannot measure communication times", error)
             measured = None
-        super().iteration(duration_s, measured if communication_s is None else communication_s)
+        communication_s = measured if communication_s is None else communication_s
+        super()._record(duration_s, communication_s, until_communication_s)
 
     def _communicated_s(self) -> float | None:
         called_s = CALLS.communicated_s() if self._timed else 0.0

@@ -11,12 +11,14 @@ import pytest
 import signalbox
 from signalbox.credentials import Credentials
 from signalbox.errors import InvalidInput
-from signalbox.jobs.reports import REPORT_S, Connected, IterationTime, Step
+from signalbox.jobs.reports import REPORT_S, Accepted, Connected, IterationTime, Step
 from signalbox.jobs.spec import JobSpec
 from signalbox.joining import AT_ONCE, _between
 from signalbox.membership import Ended, Membership
 from signalbox.remote_client import RemoteClient
 from signalbox.rounds import Rounds
+from signalbox.route_following import PackedRoutes
+from signalbox.slots import Slot
 from tests.support.waiting import until
 
 ENDPOINTS = ["10.0.1.1", "10.0.2.1"]
@@ -30,6 +32,7 @@ class FakeClient:
     specs: list[JobSpec]
     took_over: list[bool]
     reported: list[IterationTime]
+    wait_s: float | None = None
 
     def __init__(self, address: str, _timeout_s: float, credentials: Credentials) -> None:
         self.made.append((address, credentials))
@@ -42,8 +45,9 @@ class FakeClient:
     def update_job(self, spec: JobSpec, **_: Any) -> None:
         self.specs.append(spec)
 
-    def report_iterations(self, _job_id: str, iterations: list[IterationTime], _token: str) -> None:
+    def report_iterations(self, _job_id: str, iterations: list[IterationTime], _token: str) -> Accepted:
         self.reported.extend(iterations)
+        return Accepted(len(iterations), self.wait_s)
 
     def deregister_job(self, *_: str) -> None:
         pass
@@ -68,7 +72,8 @@ def test_a_spec_is_given_in_any_form(given: Any, fields: dict[str, Any], clients
     with signalbox.join(given, **fields) as job:
         until(lambda: job.registered)
         assert (job.id, job.ended) == ("job", None)
-    assert clients.specs == [JobSpec.parse({**({} if given == "job" else SPEC), "job_id": "job", **fields})]
+    spec = {**({} if given == "job" else SPEC), "job_id": "job", "keeps_slots": True, **fields}
+    assert clients.specs == [JobSpec.parse(spec)]
     assert job.ended is Ended.LEFT
 
 
@@ -97,7 +102,8 @@ def test_an_announcement_is_updated_and_wrong_updates_are_only_logged(
         job.update(transfers=transfers)
         until(lambda: len(clients.specs) == 2)
     job.update(transfers=[])
-    assert clients.specs == [JobSpec.parse(SPEC), JobSpec.parse({**SPEC, "transfers": transfers})]
+    spec = {**SPEC, "keeps_slots": True}
+    assert clients.specs == [JobSpec.parse(spec), JobSpec.parse({**spec, "transfers": transfers})]
 
 
 def test_address_and_credentials_are_those_of_the_environment_unless_given(
@@ -207,7 +213,7 @@ def test_the_first_iterations_and_long_ones_are_reported_at_once(
 
     monkeypatch.setattr(Membership, "round", lambda *of: one_round(*of) and threading.TIMEOUT_MAX)
     monkeypatch.setattr(Rounds, "hurry", counted)
-    with signalbox.join(SPEC) as job:
+    with signalbox.join(SPEC, keeps_slots=False) as job:
         until(lambda: job.registered)
         for _ in range(AT_ONCE):
             job.iteration(0.01)
@@ -240,7 +246,43 @@ def test_a_step_is_timed_with_its_communication_unless_it_raises(monkeypatch: py
                 now += part_s
     with pytest.raises(KeyboardInterrupt), Step(report):
         raise KeyboardInterrupt
-    assert reported == [(2.0, None), (1.75, 0.75)]
+    assert reported == [(2.0, None, None), (1.75, 0.75, 1.0)]
+
+
+def test_a_program_that_reports_iterations_itself_does_not_keep_slots(clients: type[FakeClient]) -> None:
+    with signalbox.join(SPEC) as job:
+        with job.step():
+            pass
+        job.iteration(2.0, 1.0, 0.5)
+        job.iteration(2.0, 1.0, 9.0)
+        until(lambda: len(clients.reported) == 3 and len(clients.specs) == 2)
+    assert [spec.keeps_slots for spec in clients.specs] == [True, False]
+    assert [each.until_communication_s for each in clients.reported] == [None, 0.5, 2.0]
+
+
+def test_a_step_waits_for_the_slot_of_the_job(clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream of routes opens when the controller first says how long to wait, and has the slot."""
+    slot = Slot(1.0, 0.02, 1)
+    monkeypatch.setattr(FakeClient, "wait_s", 0.01)
+    monkeypatch.setattr(FakeClient, "watch_routes", lambda *_: iter([PackedRoutes("", (), slot)]), raising=False)
+    with signalbox.join(SPEC) as job:
+        with job.step():
+            pass
+        until(lambda: job._waits.has_slot)
+        job._waits._since -= 100.0  # the slot is an old one, so all waits together are short
+        for _ in range(3):
+            with job.step():
+                pass
+            until(lambda: job._waits._granted[0] == job._waits._last)
+        with job.step():
+            pass
+        until(lambda: len(clients.reported) == 5)
+    waits = [each.waited_s for each in clients.reported]
+    assert waits[0] == 0.0
+    assert waits[-1] >= 0.01
+    with job.step():
+        pass
+    assert job._waited_s == 0.0, "who has left does not wait"
 
 
 def test_threads_that_report_at_the_same_time_lose_nothing(clients: type[FakeClient]) -> None:
