@@ -4,11 +4,12 @@
 - ``recipe``: small cases by Crux's recipe: the best plans with proofs, and what parts of Crux lose.
 - ``headline``: CASSINI's headline on comparable mixes of models.
 - ``recomputed``: guaranteed times and bounds of random plans, which a recomputer tries to refute.
+- ``search``: time and values of the planner's search for 16 and 64 jobs, beside bounds.
 - ``fabric``: many jobs on an oversubscribed fabric: ours beside all baselines. Cells in ``out/bench/contention`` are
   kept; a run computes those that are missing until its budget is spent.
 
 The exit status is 1 if the worked example has other figures, a plan is not proven to be the best, a statement is
-refuted, or a baseline is better than our plan by more than 0.5 % in a cell.
+refuted, a search takes too long, or a baseline is better than our plan: in a cell, by more than 0.5 %.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.contention import fabric, headline, recipe, recomputed
+from benchmarks.contention import fabric, fast_search, headline, recipe, recomputed
 from benchmarks.measures import Row, chosen, report
 
 RESULTS = Path("out/bench/contention.json")
 CELLS = Path("out/bench/contention")
-PARTS = ("example", "recipe", "headline", "recomputed", "fabric")
+PARTS = ("example", "recipe", "headline", "recomputed", "search", "fabric")
 
 
 def main(
@@ -75,6 +76,10 @@ def main(
         }
         lines.append(f"{results['recomputed']['tested']} statements were tested; {len(refuted)} are refuted")
         broken += refuted
+    if "search" in wanted:
+        results["search"] = searched = fast_search.cases(range(first, first + seeds))
+        tables["search on 64 leaves and 32 spines, 2:1"] = fast_search.table(searched)
+        broken += fast_search.broken(searched)
     if "fabric" in wanted:
         settings = [
             fabric.Setting(ratio, int(number), seed)

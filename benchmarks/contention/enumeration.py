@@ -8,7 +8,8 @@ from dataclasses import replace
 from itertools import product
 from operator import itemgetter
 
-from controller.planning.contention.exact import NO_CIRCLE, Circle, Costs, Solved
+from benchmarks.contention.exact import Costs, Solved
+from controller.planning.contention.circles import NO_CIRCLE, Circle
 from controller.planning.contention.fluid import EPSILON, Case, Choice, Choices, Objective
 
 

@@ -17,22 +17,27 @@ from offline.scenarios.workloads import Line, Numbering
 from signalbox.jobs.spec import JobId
 
 LEAVES, SPINES, LINK_BPS = 64, 32, 100e9
-MODELS = (
-    (0.10, 0.10),
-    (0.12, 0.08),
-    (0.30, 0.10),
-    (0.15, 0.25),
-    (0.20, 0.10),
-    (0.45, 0.15),
-    (0.25, 0.15),
-    (0.14, 0.06),
-)
-"""Seconds of computing and of communication in an iteration of each model."""
+VARIED, HARMONIC, ALIKE = "varied", "harmonic", "alike"
+MIXES = {
+    VARIED: (
+        (0.10, 0.10),
+        (0.12, 0.08),
+        (0.30, 0.10),
+        (0.15, 0.25),
+        (0.20, 0.10),
+        (0.45, 0.15),
+        (0.25, 0.15),
+        (0.14, 0.06),
+    ),
+    HARMONIC: ((0.06, 0.04), (0.15, 0.05), (0.14, 0.06), (0.30, 0.10), (0.28, 0.12)),
+    ALIKE: ((0.15, 0.10),),
+}
+"""Models of jobs: seconds of computing and of communication in an iteration."""
 _STEP_BYTES = 1 << 20
 
 
-def oversubscribed(seed: int, jobs: int, ratio: int = 2) -> tuple[Problem, dict[JobId, Timing]]:
-    """Return the problem of ``jobs`` jobs and their timings; nine of ten jobs keep slots."""
+def oversubscribed(seed: int, jobs: int, ratio: int = 2, mix: str = VARIED) -> tuple[Problem, dict[JobId, Timing]]:
+    """Return the problem of ``jobs`` jobs and their timings. In varied mixes, one of ten keeps no slots."""
     chance = random.Random(seed)
     per_leaf = SPINES * ratio
     sizes = [(chance.choice((2, 2, 3, 4)), chance.choice((8, 16, 16, 32))) for _ in range(jobs)]
@@ -54,10 +59,10 @@ def oversubscribed(seed: int, jobs: int, ratio: int = 2) -> tuple[Problem, dict[
         lines[name] = [
             line for n, ring in enumerate(rings) for line in ring_lines(ring, n, 0, _STEP_BYTES, 0, numbering)
         ]
-        compute_s, ideal_s = chance.choice(MODELS)
+        compute_s, ideal_s = chance.choice(MIXES[mix])
         work = leaves * hosts * compute_s
         timings[JobId(name)] = Timing(
-            (PhaseTime(0, compute_s, ideal_s),), leaves * hosts, work, 1.0, chance.random() < 0.9
+            (PhaseTime(0, compute_s, ideal_s),), leaves * hosts, work, 1.0, chance.random() < 0.9 or mix != VARIED
         )
     made = jobs_of(lines, fabric)
     named = {job.id: timings[JobId(job.id.split("-")[0])] for job in made}

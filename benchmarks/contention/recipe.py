@@ -16,9 +16,10 @@ from typing import Any
 
 from benchmarks.contention.cases import CLASSES, JOBS, WORKED_EXAMPLE, crux_case, one_of_each_pair
 from benchmarks.contention.enumeration import enumerated
+from benchmarks.contention.exact import Costs, solve
 from benchmarks.measures import Row
 from controller.planning.contention import crux
-from controller.planning.contention.exact import NO_CIRCLE, Costs, solve
+from controller.planning.contention.circles import NO_CIRCLE
 from controller.planning.contention.fluid import Case, Choice, Choices, Objective, guaranteed_s, utilization
 
 MOST_WAYS = 2_000

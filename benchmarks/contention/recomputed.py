@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.contention.exact import solve
 from benchmarks.contention.independent import STEP_S, Floats, Job, Seen, integrated
-from controller.planning.contention.exact import circles, solve
+from controller.planning.contention.circles import circles
 from controller.planning.contention.fluid import (
     Case,
     Choice,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from controller.planning.contention.cassini import shifts as cassini_shifts
+from controller.planning.contention.circles import Circle, circles
 from controller.planning.contention.crux import crux as crux_choices
-from controller.planning.contention.exact import Circle, circles
 from controller.planning.contention.fluid import Case, Choice, Choices, Objective, Phase, TimedJob
 from controller.planning.contention.large import Search
 

@@ -1,9 +1,11 @@
 """Jobs that share links although they are routed well: who sends when, and who goes first.
 
-In: jobs with their phases, the ways that they can take, and capacities (``fluid.Case``). Out: for each job a way, a
-class and, if it keeps a slot, a start on a circle; the iteration time that this guarantees, and lower bounds. Pure.
+In: a problem, routes, and the times of jobs. Out: slots and classes of the jobs, the iteration times that these
+guarantee, and lower bounds. Pure; loaded only if times of jobs are known.
 
+- ``case``: jobs that share links (``fluid.Case``), and the answer for the control loop.
 - ``fluid``: the model; what a plan guarantees to each job, and bounds by prices.
-- ``exact``: the best plan of a few jobs, by enumeration and by CP-SAT.
+- ``circles``, ``packing``: periods that jobs can keep together, and places for their slots.
+- ``large``: the search for slots and classes.
 - ``crux``, ``cassini``: the parts of two published systems, on the same model.
 """

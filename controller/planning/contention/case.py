@@ -13,7 +13,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from controller.planning.contention import exact
+from controller.planning.contention import circles as on_circles
 from controller.planning.contention.fluid import EPSILON, Case, Objective, Phase, TimedJob, Way
 from controller.planning.contention.large import Search
 from controller.planning.efficiency import passing
@@ -89,7 +89,7 @@ def sharing(problem: Problem, routes: Routes, timings: Mapping[JobId, Timing], r
     )
 
 
-def _slots(circle: exact.Circle, job: TimedJob, number: int, place: int) -> tuple[Slot, ...]:
+def _slots(circle: on_circles.Circle, job: TimedJob, number: int, place: int) -> tuple[Slot, ...]:
     at_s, slots = circle.start_s(place), list[Slot]()
     stretch = 1 + max(0.0, circle.period_s / circle.turns[number] - job.ideal_s) / job.sending_s
     for phase, (compute_s, ideal_s) in enumerate(job.phases):

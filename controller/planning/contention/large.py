@@ -20,13 +20,15 @@ from typing import Any
 import numpy as np
 
 from controller.planning.contention import cassini, crux
-from controller.planning.contention.exact import NO_CIRCLE, Circle, circles
+from controller.planning.contention.circles import NO_CIRCLE, Circle, circles
 from controller.planning.contention.fluid import EPSILON, Case, Choice, Objective, guaranteed_s, iteration_s
 from controller.planning.contention.packing import Packing
 from controller.planning.problem import Floats
 
 CELLS = 96
 """Number of places on a circle where a slot can begin, at least."""
+STEPS_PER_JOB = 40
+"""Number of times that a job gets a place, over all packings of a search, per job of the case."""
 LEAST_GAIN = 0.005
 """Relative gain of an iteration below which a job gets no slot."""
 _MOST_SWEEPS = 4
@@ -64,6 +66,8 @@ class Search:
         """Bits of an iteration of each job on each link / capacity, in seconds."""
         uses = self._peaks > 0
         self._beside = [np.flatnonzero((uses & uses[number]).any(axis=1)).tolist() for number in self._numbers]
+        self._circles = [*circles(case, CELLS)]
+        self._most_steps = self._steps = STEPS_PER_JOB * len(case.jobs)
         self._known, self._packings = dict[Any, float](), dict[Any, dict[int, int]]()
         together = guaranteed_s(case, dict.fromkeys(self._numbers, Choice()))
         self.promise_s = tuple(together[number] for number in self._numbers)
@@ -131,7 +135,7 @@ class Search:
             middle = self.judged([self._ranks // 2 for _ in self._numbers], ())
             irregular = tuple(0 if job.regular else self._ranks - 1 for job in self._case.jobs)
             behind = [] if irregular == alike else [*self._packed(irregular)]
-            for plan in (min(packed, key=self._penalised), of_crux, middle, *sorted(behind, key=self._penalised)[:1]):
+            for plan in (min(packed, key=self.penalised), of_crux, middle, *sorted(behind, key=self.penalised)[:1]):
                 yield self._improved(plan)
 
     def of_crux(self) -> tuple[int, ...]:
@@ -152,7 +156,7 @@ class Search:
 
         A long circle may have room for jobs that a shorter one has to leave out."""
         free = [number for number in self._numbers if self._case.jobs[number].regular and not ranks[number]]
-        every = [circle for circle in circles(self._case, CELLS) if len(self._able(circle, free, ranks)) > 1]
+        every = [circle for circle in self._circles if len(self._able(circle, free, ranks)) > 1]
         stretches = [len([*of]) for _, of in groupby(every, lambda circle: circle.max_wait)]
         for first in [0, *np.cumsum(stretches[:-1]).tolist()]:
             left, slots = set(free), list[tuple[Circle, Mapping[int, int]]]()
@@ -169,14 +173,25 @@ class Search:
         able = self._able(circle, free, ranks)
         if len(able) < 2:
             return {}
-        load = self._peaks[[number for number in self._numbers if not ranks[number] and number not in able]].sum(axis=0)
-        jobs = {number: self._case.jobs[number] for number in able}
         key = (circle, tuple(able), tuple(ranks))
         if key not in self._packings:
-            self._packings[key] = Packing(circle, jobs, self._demands, self._room(ranks), load).places()
+            self._packings[key] = self._packing(circle, able, ranks)
         places = self._packings[key]
         gains = {number for number in places if self._gain(number, self._part_s(circle, number))}
         return places if gains else {}
+
+    def _packing(self, circle: Circle, able: Sequence[int], ranks: Sequence[int]) -> dict[int, int]:
+        """Return the places of members, with short slots at first; they leave the rest of the circle in one piece."""
+        others = [number for number in self._numbers if not ranks[number] and number not in able]
+        jobs = {number: self._case.jobs[number] for number in able}
+        rest = (jobs, self._demands, self._room(ranks), self._peaks[others].sum(axis=0))
+        full, best = Packing(circle, *rest), dict[int, int]()
+        for packing, least in ((Packing(circle, *rest, full=False), 0), (full, self._most_steps // 2)):
+            if self._steps > least and len(best) < len(able):
+                places, steps = packing.places()
+                self._steps -= steps
+                best = max(best, full.kept(places), key=len)
+        return best
 
     def _able(self, circle: Circle, free: Sequence[int], ranks: Sequence[int]) -> list[int]:
         """Return the jobs that may become members: their links have time for the bits of all members.
@@ -214,7 +229,7 @@ class Search:
 
     # ---- ranks
 
-    def _penalised(self, plan: Shared) -> tuple[float, ...]:
+    def penalised(self, plan: Shared) -> tuple[float, ...]:
         """Return ``key`` after what the plan exceeds the largest iteration times by."""
         return self._excess(self._numbers, plan.iteration_s), *self.key(plan.costs)
 
@@ -265,6 +280,33 @@ class Search:
     # ---- bounds
 
     def bound(self) -> float:
-        """Return a lower bound of the total cost, for any ranks, starts and sharing; each link proves one."""
+        """Return a lower bound of the total cost, for any ranks, starts on any of the circles, and sharing.
+
+        Each link proves one. Any jobs that share links prove one too, because further jobs make no time smaller. Pairs
+        without common jobs are chosen, the costly ones first."""
         needs = self._bits / self._ideal_s[:, None]
-        return max(self._objective.bound(self._case.jobs, column, 1.0) for column in needs.T.tolist())
+        by_links = max(self._objective.bound(self._case.jobs, column, 1.0) for column in needs.T.tolist())
+        found = [
+            (self._pair_bound(one, other), one, other)
+            for one in self._numbers
+            for other in self._beside[one]
+            if one < other
+        ]
+        costs, used = [0.0], set[int]()
+        for cost, *pair in sorted(found, reverse=True):
+            if used.isdisjoint(pair):
+                used.update(pair)
+                costs.append(cost)
+        return max(by_links, self._objective.total(costs))
+
+    def _pair_bound(self, *pair: int) -> float:
+        """Return the least total cost of two jobs, as if there were no others. Slots need time for the jobs' bits."""
+        jobs = tuple(self._case.jobs[number] for number in pair)
+        case, bits = Case(self._case.capacity_bps, jobs, self._case.floor), self._bits[[*pair]]
+        orders = ((0, 0), (0, 1), (1, 0))[: 3 if self._ranks > 1 else 1]
+        tried = [guaranteed_s(case, {n: Choice(0, rank) for n, rank in enumerate(ranks)}) for ranks in orders]
+        for circle in self._circles:
+            turns = np.array([circle.turns[number] for number in pair])
+            if turns.all() and (turns @ bits <= circle.period_s * (1 + EPSILON)).all():
+                tried.append(dict(enumerate(circle.period_s / turns)))
+        return min(self._objective.total([self._objective.cost(jobs[n], s) for n, s in took.items()]) for took in tried)

@@ -7,28 +7,37 @@ a job from all starts at once is one product of the turned slot and the speed in
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from controller.planning.contention.exact import Circle
+from controller.planning.contention.circles import Circle
 from controller.planning.contention.fluid import EPSILON, TimedJob
-from controller.planning.problem import Bools, Floats, Ints
+from controller.planning.problem import Floats, Ints
 
-_ATTEMPTS = (False, True, False, True)
-"""Attempts to pack the slots of a circle: whether slots begin early. After two, jobs without room come first."""
+_STEPS_PER_JOB = 4
+"""Steps of a search in which a job gets another place, per job."""
 
 
 class Packing:
     """Slots of jobs on a circle.
 
     ``demands``: for each job its demand by phase and link, as fractions of the links' capacities. ``room``: fraction of
-    each link that their class has. ``load``: load of each link by jobs of the class that have no slots."""
+    each link that their class has. ``load``: load of each link by jobs of the class that have no slots. ``full``:
+    whether slots are as long as the circle allows; else they are as short as possible."""
 
     def __init__(
-        self, circle: Circle, jobs: Mapping[int, TimedJob], demands: Sequence[Floats], room: Floats, load: Floats
+        self,
+        circle: Circle,
+        jobs: Mapping[int, TimedJob],
+        demands: Sequence[Floats],
+        room: Floats,
+        load: Floats,
+        full: bool = True,
     ) -> None:
-        self._circle, self._jobs, self._room, self._load = circle, jobs, room[:, None], load[:, None]
+        self._circle, self._jobs, self._load = circle, jobs, load
+        self._room = np.append(room, 1.0)[:, None]
         self._demands = {job: demands[job] for job in jobs}
         cells = circle.slots
         turned: Ints = (np.arange(cells) - np.arange(cells)[:, None]) % cells
@@ -36,22 +45,30 @@ class Packing:
         """Index: job; phase, place, cell. Seconds of the cell in the first slot of the phase at this place; and whether
         others see any slot of the phase there (1 or 0)."""
         self._windows, self._every = dict[int, slice](), dict[int, int]()
-        uses: list[Bools] = []
+        links: list[Ints] = []
         needs_s: list[float] = []
+        self._job: list[int] = []
+        """Job of each slot."""
         for number, job in jobs.items():
-            turns, of_job = circle.turns[number], demands[number] > 0
-            own, seen = self._slots_of(job, turns)
+            turns = circle.turns[number]
+            own, seen = self._slots_of(job, turns, full)
             self._own_at[number], self._seen_at[number] = own[:, turned], seen[:, turned]
-            self._windows[number] = slice(len(uses), len(uses) + turns * len(own))
+            self._windows[number] = slice(len(links), len(links) + turns * len(own))
             self._every[number] = cells // turns
-            uses += [of for _ in range(turns) for of in of_job]
+            links += [np.flatnonzero(of) for _ in range(turns) for of in demands[number]]
             needs_s += [phase.ideal_s * (1 - EPSILON) for _ in range(turns) for phase in job.phases]
-        self._uses, self._needs_s = np.array(uses), np.array(needs_s)
+            self._job += [number] * (turns * len(own))
+        self._needs_s = np.array(needs_s)
+        none, most = len(room), max(map(len, links))
+        self._links: Ints = np.array([[*of, *[none] * (most - len(of))] for of in links])
+        """Links of each slot, filled up with a link that nobody uses."""
+        self._uses = np.zeros((len(links), none + 1), bool)
+        self._uses[np.arange(len(links))[:, None], self._links] = True
 
-    def _slots_of(self, job: TimedJob, turns: int) -> tuple[Floats, Floats]:
+    def _slots_of(self, job: TimedJob, turns: int, full: bool) -> tuple[Floats, Floats]:
         """Return the seconds of each cell in the first slot of each phase, and whether others see any of its slots."""
         every_s = self._circle.period_s / turns
-        stretch = 1 + max(0.0, every_s - job.ideal_s) / job.sending_s
+        stretch = 1 + max(0.0, every_s - job.ideal_s) / job.sending_s if full else 1.0
         own, seen = [], []
         planned_s = earliest_s = 0.0
         for phase, (compute_s, ideal_s) in enumerate(job.phases):
@@ -70,96 +87,97 @@ class Packing:
         covered_s: Floats = np.maximum(0.0, overlap).reshape(2, -1).sum(axis=0)
         return covered_s
 
-    def places(self) -> dict[int, int]:
-        """Return the place of each job that gets slots. The others are as without a circle, and send at any time."""
-        order = sorted(self._jobs, key=lambda job: -(self._own_at[job][:, 0].sum() * self._demands[job].sum()))
-        best, without = dict[int, int](), list[int]()
-        for early in _ATTEMPTS:
-            placed, left = self._attempt(order, early)
-            if left:
-                placed = self._kept(placed, left)
-            if len(placed) > len(best):
-                best = placed
-            if not left:
-                break
-            without += [job for job in left if job not in without]
-            if early:
-                order = [*without, *(job for job in order if job not in without)]
-        return best
+    def places(self) -> tuple[dict[int, int], int]:
+        """Return the place of each job, and how many times a job got a place. Some jobs may be late (``kept``).
 
-    def _attempt(self, order: Sequence[int], early: bool) -> tuple[dict[int, int], list[int]]:
-        """Place one job after the other. Return the places, and the jobs without room.
-
-        A job begins where this costs least progress, or as early as it can."""
-        placed, left = dict[int, int](), list[int]()
-        self._total = np.repeat(self._load, self._circle.slots, axis=1)
+        All jobs get places at first, also where they do not get their bits through. Then one late job after the other
+        gets another place, so that less bits are late."""
+        self._total = np.repeat(np.append(self._load, 0.0)[:, None], self._circle.slots, axis=1)
         """Load of each link in each cell."""
-        self._slow = np.ones((len(self._uses), self._circle.slots))
+        self._slow = np.ones((len(self._needs_s), self._circle.slots))
         """Duration / ideal duration of what each slot sends in each cell."""
         self._own = np.zeros_like(self._slow)
         """Seconds of each cell in each slot, at the place of its job."""
-        for job in order:
-            place = self._best_place(job, early)
-            if place is None:
-                left.append(job)
-                continue
-            placed[job], windows, every = place, self._windows[job], self._every[job]
-            at = np.arange(place, place + self._circle.slots, every) % self._circle.slots
-            self._own[windows] = self._own_at[job][:, at].swapaxes(0, 1).reshape(-1, self._circle.slots)
-            self._total += self._demands[job].T @ self._seen_at[job][:, place]
-            links = np.flatnonzero(self._demands[job].any(axis=0))
-            rows = self._rows(links)
-            load = _largest(self._uses[np.ix_(rows, links)], self._total[links] / self._room[links])
-            self._slow[rows] = np.maximum(self._slow[rows], load)
-            self._slow[windows] = np.maximum(1.0, _largest(self._uses[windows], self._total / self._room))
-        return placed, left
+        placed, chance = dict[int, int](), random.Random(1)
+        for job in sorted(self._jobs, key=lambda job: -(self._own_at[job][:, 0].sum() * self._demands[job].sum())):
+            placed[job] = self._put(job, self._best_place(job))
+        best, fewest = dict(placed), len(placed) + 1
+        for step in range(_STEPS_PER_JOB * len(placed)):
+            progress_s = (self._own / self._slow).sum(axis=1)
+            late = sorted({self._job[slot] for slot in np.flatnonzero(progress_s < self._needs_s)})
+            if len(late) < fewest:
+                best, fewest = dict(placed), len(late)
+            if not late:
+                return best, len(placed) + step
+            job = chance.choice(late)
+            self._take(job, before := placed[job])
+            placed[job] = self._put(job, self._best_place(job, before))
+        return best, (1 + _STEPS_PER_JOB) * len(placed)
 
-    def _rows(self, links: Ints) -> Ints:
-        """Return the slots of placed jobs that use any of these links."""
-        return np.flatnonzero(self._own.any(axis=1) & self._uses[:, links].any(axis=1))
+    def _put(self, job: int, place: int) -> int:
+        self._own[self._windows[job]] = self._own_from(job, place)
+        self._total[:-1] += self._demands[job].T @ self._seen_at[job][:, place]
+        self._update(job)
+        return place
 
-    def _best_place(self, job: int, early: bool) -> int | None:
+    def _own_from(self, job: int, place: int) -> Floats:
+        cells = self._circle.slots
+        at = np.arange(place, place + cells, self._every[job]) % cells
+        return self._own_at[job][:, at].swapaxes(0, 1).reshape(-1, cells)
+
+    def _take(self, job: int, place: int) -> None:
+        self._own[self._windows[job]] = 0.0
+        self._total[:-1] -= self._demands[job].T @ self._seen_at[job][:, place]
+        self._update(job)
+
+    def _update(self, job: int) -> None:
+        """Compute the speeds of all slots anew that share a link with a job."""
+        slots = np.flatnonzero(self._uses[:, :-1][:, self._demands[job].any(axis=0)].any(axis=1))
+        load = self._total / self._room
+        self._slow[slots] = np.maximum(1.0, load[self._links[slots]].max(axis=1))
+
+    def _best_place(self, job: int, avoid: int | None = None) -> int:
+        """Return the place where the fewest seconds are late, then where the least progress is lost."""
         demand, every = self._demands[job], self._every[job]
         links = np.flatnonzero(demand.any(axis=0))
-        loads = [(self._total[links] + bps[links, None]) / self._room[links] for bps in demand]
-        good, waste = np.ones(every, bool), np.zeros(every)
+        room = self._room[links]
+        loads = [(self._total[links] + bps[links, None]) / room for bps in demand]
+        late_s, lost_s = np.zeros(every), np.zeros(every)
         needs_s = self._needs_s[self._windows[job]]
         for own_at, bps, load, need_s in zip(self._own_at[job], demand, loads, needs_s, strict=False):
-            progress_s = own_at @ (1 / np.maximum(1.0, _largest((bps[links] > 0)[None], load)[0]))
-            good &= (progress_s >= need_s).reshape(-1, every).all(axis=0)
-            waste -= progress_s.reshape(-1, every).sum(axis=0)
-        if not good.any():
-            return None
-        rows = self._rows(links)
-        if len(rows):
-            now = 1 / self._slow[rows]
-            spare_s = (self._own[rows] * now).sum(axis=1) - self._needs_s[rows]
-            lost_s = np.zeros((len(rows), every))
+            progress_s = own_at @ (1 / np.maximum(1.0, load[bps[links] > 0].max(axis=0, initial=1.0)))
+            late_s += np.maximum(0.0, need_s - progress_s).reshape(-1, every).sum(axis=0)
+            lost_s -= progress_s.reshape(-1, every).sum(axis=0)
+        slots = np.flatnonzero(self._own.any(axis=1) & self._uses[:, links].any(axis=1))
+        if len(slots):
+            now = 1 / self._slow[slots]
+            spare_s = ((self._own[slots] * now).sum(axis=1) - self._needs_s[slots])[:, None]
+            less_s = np.zeros((len(slots), every))
+            uses = self._uses[np.ix_(slots, links)]
             for load, seen_at in zip(loads, self._seen_at[job], strict=True):
-                then = np.minimum(now, 1 / np.maximum(1.0, _largest(self._uses[np.ix_(rows, links)], load)))
-                lost_s += (self._own[rows] * (now - then)) @ seen_at[:every].T
-            good &= (lost_s <= spare_s[:, None] + EPSILON * self._circle.period_s).all(axis=0)
-            waste += lost_s.sum(axis=0)
-        return int(np.where(good, 0.0 if early else waste, np.inf).round(9).argmin()) if good.any() else None
+                then = np.minimum(now, 1 / np.maximum(1.0, np.where(uses[:, :, None], load[None], 0.0).max(axis=1)))
+                less_s += (self._own[slots] * (now - then)) @ seen_at[:every].T
+            late_s += (np.maximum(0.0, less_s - spare_s) - np.maximum(0.0, -spare_s)).sum(axis=0)
+            lost_s += less_s.sum(axis=0)
+        late_s = late_s.round(9)
+        if avoid is not None:
+            late_s[avoid] = np.inf
+        return int(np.lexsort((lost_s.round(9), late_s))[0])
 
-    def _kept(self, placed: dict[int, int], left: Sequence[int]) -> dict[int, int]:
-        """Return the members that keep the circle while all others send at any time."""
-        while left:
-            for job in left:
-                always = self._demands[job].max(axis=0)[:, None]
-                if job in placed:
-                    self._total -= self._demands[job].T @ self._seen_at[job][:, placed.pop(job)]
-                self._total += always
-            load, left = self._total / self._room, []
-            for job in placed:
-                windows = self._windows[job]
-                slow = np.maximum(1.0, _largest(self._uses[windows], load))
-                if ((self._own[windows] / slow).sum(axis=1) < self._needs_s[windows]).any():
-                    left.append(job)
-        return placed
-
-
-def _largest(uses: Bools, load: Floats) -> Floats:
-    """Return the largest load of the links that each row uses, in each cell; 0 for a row that uses none."""
-    largest: Floats = np.where(uses[:, :, None], load[None], 0.0).max(axis=1, initial=0.0)
-    return largest
+    def kept(self, places: Mapping[int, int]) -> dict[int, int]:
+        """Return the members that keep the circle while all other jobs send at any time."""
+        own, left = np.zeros((len(self._needs_s), self._circle.slots)), dict(places)
+        for job, place in places.items():
+            own[self._windows[job]] = self._own_from(job, place)
+        while True:
+            total = np.repeat(np.append(self._load, 0.0)[:, None], self._circle.slots, axis=1)
+            for job, demand in self._demands.items():
+                at = self._seen_at[job][:, left[job]] if job in left else None
+                total[:-1] += demand.max(axis=0)[:, None] if at is None else demand.T @ at
+            slow = np.maximum(1.0, (total / self._room)[self._links].max(axis=1))
+            slots = np.flatnonzero((own / slow).sum(axis=1) < self._needs_s)
+            late = left.keys() & {self._job[slot] for slot in slots}
+            if not late:
+                return left
+            for job in late:
+                del left[job]

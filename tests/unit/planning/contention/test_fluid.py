@@ -8,7 +8,7 @@ import random
 import pytest
 
 from benchmarks.contention.cases import WORKED_EXAMPLE
-from controller.planning.contention.exact import circles
+from controller.planning.contention.circles import circles
 from controller.planning.contention.fluid import (
     Case,
     Choice,

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from benchmarks.contention.oversubscribed import oversubscribed
+from benchmarks.contention.exact import solve
+from benchmarks.contention.oversubscribed import HARMONIC, oversubscribed
 from controller.planning.contention.case import cases_of
-from controller.planning.contention.exact import circles, solve
+from controller.planning.contention.circles import circles
 from controller.planning.contention.fluid import Case, Choice, Objective, guaranteed_s
 from controller.planning.contention.large import Search, Shared
 from controller.planning.greedy import assign
@@ -91,7 +92,7 @@ def test_a_loop_of_three_jobs_gets_slots_and_four_get_them_on_a_longer_circle() 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_slots_of_many_jobs_on_a_fabric_keep_their_circles(seed: int) -> None:
-    problem, timings = oversubscribed(seed, 12)
+    problem, timings = oversubscribed(seed, 12, mix=HARMONIC)
     for case in cases_of(problem, assign(problem, keep_current=False), timings, 0.1):
         best = Search(case, Objective.WORST, 1).best()
         today = guaranteed_s(case, dict.fromkeys(range(len(case.jobs)), Choice()))

@@ -8,8 +8,9 @@ import pytest
 
 from benchmarks.contention.cases import crux_case, one_of_each_pair
 from benchmarks.contention.enumeration import enumerated
+from benchmarks.contention.exact import Costs, solve
 from controller.planning.contention import cassini, crux
-from controller.planning.contention.exact import NO_CIRCLE, Circle, Costs, circles, solve
+from controller.planning.contention.circles import NO_CIRCLE, Circle, circles
 from controller.planning.contention.fluid import Case, Choice, Objective, Phase, TimedJob, price_bound
 from signalbox.jobs.spec import JobId
 from tests.support.planning.timed_jobs import random_case
