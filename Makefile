@@ -41,6 +41,8 @@ demo: setup  ## The whole loop on an emulated fabric, under 4 minutes (root); re
 bench: setup  ## Time planning (WORKLOADS=DIR for published ones too) and a small fabric (root); results in out/bench
 	@$(PY) -m benchmarks plan --quick $(if $(WORKLOADS),--workloads $(WORKLOADS))
 	@$(WITH_OVS) $(PY) -m benchmarks fabric --leaves 16 --spines 8 --quiet-s 10 --idle-s 10 --cuts 20
+	@$(PY) -m benchmarks contention --parts example,recipe,recomputed --cases 20 --instances 30
+	-@$(PY) -m benchmarks contention --parts headline,fabric --mixes 20 --seeds 1 --jobs 8,16 --budget-s 60
 
 test: libraries  ## Everything that CI checks but the site: lint, types, import rules, generated code, all tests but long ones (root)
 	@$(MAKE) --no-print-directory --jobs 5 --output-sync test-lab test-wire test-unit lint proto-check

@@ -25,8 +25,8 @@ from offline.simulator.shared import HASHED, case_of, compared, least_congested
 
 RATIOS = (2, 4)
 JITTERS = (0.0, 0.05, 0.09)
-ITERATIONS = 20
-RUNS = 1
+ITERATIONS = 12
+RUNS = 2
 """Number of simulations of each plan, with different starts and compute times."""
 RANKS = 3
 TIE = 0.005

@@ -71,7 +71,7 @@ def ours(case: Case, objective: Objective, ranks: int) -> SharedPlan:
     choices = dict.fromkeys(range(len(case.jobs)), Choice())
     period_s: dict[int, float] = {}
     for part, numbers in _parts(case, choices):
-        best = Search(part, objective, ranks).best()
+        best = Search(part, objective, ranks).chosen()
         choices |= {number: Choice(0, rank) for number, rank in zip(numbers, best.ranks, strict=True)}
         for circle, places in best.slots:
             for job, place in places.items():
