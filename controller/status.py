@@ -25,7 +25,7 @@ from controller.jobs.messages import EndReason as EndReason
 from controller.jobs.messages import JobEnd as JobEnd
 from controller.jobs.messages import Registration
 from controller.planning.efficiency import network_efficiency
-from controller.planning.plan import GoalPlanLeft, Plan
+from controller.planning.plan import GoalPlanLeft, Plan, Sharing
 from controller.planning.problem import FlowId, Route
 from controller.shared_map import Histogram
 from controller.store.assignment import Holder
@@ -211,6 +211,8 @@ class JobTiming:
     guaranteed_s: float | None
     promised_s: float | None
     slots: tuple[CirclePart, ...]
+    ideal_s: float | None = None
+    """Time of an iteration if the job were alone, as the planner has it; None while unknown."""
     slot: PublishedSlot | None = None
     dscp: int | None = None
     """DSCP that the job's hosts should set; None for any."""
@@ -231,6 +233,8 @@ class ExtensionStatus:
     """Latest change of circuits: its number, the number of ports that it changed, and its duration in seconds."""
     timings: Mapping[JobId, JobTiming] = field(default_factory=dict)
     """Timing of each job that reports iterations, if links are shared in time or by class."""
+    sharing: Sharing | None = None
+    """Slots and classes that are in force; None without any."""
 
 
 NO_EXTENSION = ExtensionStatus()

@@ -16,12 +16,12 @@ from controller.api.pages import filled
 from controller.demand.job_demand import DemandSource
 from controller.fabric.topology import Fabric, Path
 from controller.planning.messages import ReplanOutcome
-from controller.planning.plan import GoalPlanLeft, Plan
+from controller.planning.plan import GoalPlanLeft, Plan, Sharing
 from controller.planning.problem import FlowId, PathShare, Route, route_of, whole
-from controller.status import JobStatus, Status
+from controller.status import ExtensionStatus, JobStatus, Status
 from signalbox.jobs.spec import MAX_SUBFLOWS, JobId
 from signalbox.jobs.subflows import Dividing, PortClass, Ports
-from signalbox.mapping import duration, message_of, number_of
+from signalbox.mapping import duration, message_of, number_of, optional_duration
 from signalbox.v1 import signalbox_pb2 as pb
 
 ROUTES_TOGETHER = 256
@@ -52,7 +52,10 @@ def plan_bytes(answer: Message, plan: Plan | None, status: Status, installed: bo
     return b"".join(parts)
 
 
-OF_STATUS = attrgetter("plan", "plan_installed", "baseline_slowdowns", "plan_demand_source", "goal", "jobs", "fabric")
+OF_STATUS = attrgetter(
+    *("plan", "plan_installed", "baseline_slowdowns", "plan_demand_source", "goal", "jobs", "fabric"),
+    "extension.sharing",
+)
 """Function that reads the arguments of ``get_plan_bytes`` from a ``Status``."""
 
 
@@ -64,10 +67,17 @@ def get_plan_bytes(
     goal: GoalPlanLeft | None,
     jobs: Mapping[JobId, JobStatus],
     fabric: Fabric,
+    sharing: Sharing | None,
 ) -> bytes:
     """Return a serialized ``GetPlanResponse``."""
     status = Status(
-        fabric=fabric, jobs=jobs, plan=plan, plan_demand_source=sources, baseline_slowdowns=slowdowns, goal=goal
+        fabric=fabric,
+        jobs=jobs,
+        plan=plan,
+        plan_demand_source=sources,
+        baseline_slowdowns=slowdowns,
+        goal=goal,
+        extension=ExtensionStatus(sharing=sharing),
     )
     return plan_bytes(pb.GetPlanResponse(), plan, status, installed)
 
@@ -105,7 +115,33 @@ def _plan_without_routes(plan: Plan, status: Status, installed: bool) -> pb.Plan
         moves_left=status.moves_left if newest else 0,
         blocked_flows=status.blocked_flows if newest else 0,
         goal=_goal(status.goal) if newest and status.goal else None,
-        sharing=None,
+        sharing=_sharing(status.extension.sharing) if newest and status.extension.sharing else None,
+    )
+
+
+def _sharing(sharing: Sharing) -> pb.Sharing:
+    start = {
+        job_id: parts[0].start_s / circle.period_s % 1.0
+        for circle in sharing.circles
+        for job_id, parts in circle.slots.items()
+    }
+    return message_of(
+        pb.Sharing,
+        sharing,
+        guaranteed=sharing.value,
+        circles=[
+            pb.Circle(period=duration(circle.period_s), job_ids=sorted(circle.slots)) for circle in sharing.circles
+        ],
+        jobs=[
+            pb.SharedJob(
+                job_id=job_id,
+                traffic_class=sharing.class_of.get(job_id, 1),
+                start=start.get(job_id),
+                guaranteed=duration(guaranteed_s),
+                promised=optional_duration(sharing.promise_s.get(job_id)),
+            )
+            for job_id, guaranteed_s in sorted(sharing.guaranteed_s.items())
+        ],
     )
 
 

@@ -190,8 +190,8 @@ def _names(fabric: Fabric) -> Mapping[LinkId, str]:
 
 # ---- plan
 
-PlanRow = tuple[Plan, bool, Mapping[str, float], Mapping[JobId, object]]
-"""Plan, whether it is installed, slowdown by baseline, and source of each job's demand."""
+PlanRow = tuple[Plan, bool, Mapping[str, float], Mapping[JobId, object], object]
+"""Plan, whether it is installed, slowdown by baseline, source of each job's demand, and sharing of links."""
 
 
 class PlanRows(Rows[str, PlanRow]):
@@ -204,7 +204,8 @@ class PlanRows(Rows[str, PlanRow]):
         self._status = status
         if status.plan is None:
             return {}
-        return {"plan": (status.plan, status.plan_installed, status.baseline_slowdowns, status.plan_demand_source)}
+        slowdowns, sources = status.baseline_slowdowns, status.plan_demand_source
+        return {"plan": (status.plan, status.plan_installed, slowdowns, sources, status.extension.sharing)}
 
     def row(self, _: str, row: PlanRow) -> bytes:
         return convert_plan.plan_bytes(pb.WatchPlanResponse(), row[0], self._status, row[1])

@@ -9,6 +9,7 @@ If the controller ends, no job waits any longer than for one report.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +24,7 @@ from controller.fabric.topology import Fabric
 from controller.jobs.job import Job
 from controller.planning.plan import Circle, Sharing
 from controller.planning.problem import Timing
+from controller.planning.snapshot import NO_TIMINGS
 from controller.shared_map import SharedMap, differing, per_key, updated
 from controller.status import CirclePart, ExtensionStatus, JobTiming, PublishedSlot, TimingState
 from signalbox.jobs.reports import IterationTime
@@ -72,6 +74,8 @@ class ContentionExtension(Extension):
         self._published: Mapping[JobId, JobTiming] = SharedMap()
         self._planned_jobs: Collection[JobId] = frozenset()
         self._timings = per_key(self._timing)
+        self._given: Mapping[JobId, Timing] = NO_TIMINGS
+        """Result of the latest call of ``timings``."""
 
     # ---- input
 
@@ -137,7 +141,8 @@ class ContentionExtension(Extension):
             self._measured = updated(self._measured, dict.fromkeys(gone))
             self._resting = updated(self._resting, dict.fromkeys(gone))
             self._published = updated(self._published, dict.fromkeys(gone))
-        return self._timings(jobs, self._measured, self._resting)
+        self._given = self._timings(jobs, self._measured, self._resting)
+        return self._given
 
     @property
     def dscp(self) -> Mapping[JobId, int]:
@@ -151,7 +156,7 @@ class ContentionExtension(Extension):
         )
 
     def status(self) -> ExtensionStatus:
-        return ExtensionStatus(timings=self._published)
+        return ExtensionStatus(timings=self._published, sharing=self._sharing)
 
     # ---- inside
 
@@ -221,7 +226,7 @@ class ContentionExtension(Extension):
 
     def _status(self, job_id: JobId, timed: _Timed) -> JobTiming:
         rhythm, member, sharing = timed.rhythm, timed.member, self._sharing
-        known = rhythm.is_known
+        known, given = rhythm.is_known, self._given.get(job_id)
         state, reason = self._state(job_id, timed)
         return JobTiming(
             state=state,
@@ -235,6 +240,7 @@ class ContentionExtension(Extension):
             guaranteed_s=sharing.guaranteed_s.get(job_id) if sharing else None,
             promised_s=sharing.promise_s.get(job_id) if sharing else None,
             slots=tuple(_parts(member.circle, job_id)) if member else (),
+            ideal_s=math.fsum(each.compute_s + each.ideal_s for each in given.phases) if given else None,
             slot=self._slot(job_id, rhythm, member) if member else None,
             dscp=self._dscp.get(job_id),
             realignments=timed.realignments,

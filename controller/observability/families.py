@@ -22,6 +22,7 @@ from controller.observability.shapes import (
     per_job,
     per_port,
     per_switch,
+    per_timing,
 )
 from signalbox.words import Mode
 
@@ -308,6 +309,18 @@ FAMILIES: tuple[Family, ...] = (
         lambda j: j.last_communication_s or None,
     ),
     per_job("signalbox_job_iterations_total", "Iterations reported.", lambda j: j.iterations),
+    per_timing(
+        "signalbox_slot_waits_seconds_total", "Time that the job has waited for its slots.", lambda t: t.waited_s
+    ),
+    per_timing(
+        "signalbox_slot_drift_seconds",
+        "Usual time by which iterations of the job begin too early for its slot; no series without a slot.",
+        lambda t: t.drift_s,
+    ),
+    per_timing(
+        "signalbox_slot_realignments_total", "Number of times that the job has left its slot.", lambda t: t.realignments
+    ),
+    per_timing("signalbox_job_class", "Class of the job's packets; 1 goes first.", lambda t: t.traffic_class),
     histogram(
         "signalbox_iteration_communication_seconds",
         "Communication times of the iterations that jobs reported.",

@@ -14,7 +14,7 @@ from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import LinkId, PortRef
 from controller.planning.plan import Plan
 from controller.shared_map import Histogram
-from controller.status import JobStatus, Status, StatusBoard, SwitchStatus
+from controller.status import JobStatus, JobTiming, Status, StatusBoard, SwitchStatus
 
 
 class LinkLabels(NamedTuple):
@@ -115,6 +115,11 @@ def demands(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], JobDemand]]:
     return (((job_id,), known[job_id]) for job_id in snapshot.status.jobs if job_id in known)
 
 
+def _timings(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], JobTiming]]:
+    known = snapshot.status.extension.timings
+    return (((job_id,), known[job_id]) for job_id in snapshot.status.jobs if job_id in known)
+
+
 def _switches(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], SwitchStatus]]:
     status = snapshot.status
     return (((status.fabric.name(dpid),), switch) for dpid, switch in status.switches.items())
@@ -124,6 +129,7 @@ one: Shape[Status] = _shape((), lambda snapshot: [((), snapshot.status)])
 of_plan = _shape((), _plans)
 per_job = _shape(("job_id",), _jobs)
 per_demand = _shape(("job_id",), demands)
+per_timing = _shape(("job_id",), _timings)
 per_switch = _shape(("switch",), _switches)
 
 

@@ -16,7 +16,20 @@ from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
 from controller.shared_map import Histogram
 from controller.silence import Silence
-from controller.status import DrainStatus, EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
+from controller.status import (
+    CirclePart,
+    DrainStatus,
+    EndReason,
+    ExtensionStatus,
+    JobEnd,
+    JobStatus,
+    JobTiming,
+    LinkStatus,
+    PublishedSlot,
+    Repair,
+    Status,
+    SwitchStatus,
+)
 from controller.tables.counters import CountersRead
 from controller.tables.flow_tables import Dropped
 from controller.tables.rules import Table
@@ -97,6 +110,15 @@ def demand() -> JobDemand:
     )
 
 
+def timing() -> JobTiming:
+    """Return the timing of a job that keeps its slot in the first half of a circle."""
+    return JobTiming(
+        state="keeping", reason="", traffic_class=2, period_s=4.0, until_communication_s=2.0, jitter=0.05, drift_s=0.03,
+        waited_s=1.5, guaranteed_s=4.1, promised_s=6.0, slots=(CirclePart(0.0, 0.5),), ideal_s=4.0,
+        slot=PublishedSlot(4.0, 90.0, 0.08, 1), dscp=18, realignments=3, changes=1,
+    )  # fmt: skip
+
+
 def plan() -> Plan:
     return Plan(
         generation=7, routes={}, unrouted=(), job_slowdown={JobId("llama"): 1.25}, own_slowdown={JobId("llama"): 1.0},
@@ -136,6 +158,7 @@ def status(of: Fabric | None = None) -> Status:
         plan_installed=True,
         baseline_slowdowns={"ecmp": 2.1, "greedy": 2.0},
         pins=1,
+        extension=ExtensionStatus(timings={JobId("llama"): timing()}),
         moved_flows_total=3,
         drains={"spine2": DrainStatus("spine2", 1e9, "safe", 0, 8, 800.0)},
         drained=frozenset(part.key for part in down_parts() if part.kind is not PartKind.HOST),

@@ -374,7 +374,21 @@ def job_facts(job: Job) -> dict[str, object]:
         "efficiency": f"{'not' if predicted is None else percent(predicted, 1)} predicted, {_measured_in_words(job)}",
         **({"not predicted": job.prediction_withheld} if job.prediction_withheld else {}),
         "communication": _communication(job),
+        **({"slot": timing_line(job)} if job.HasField("timing") else {}),
     }
+
+
+def timing_line(job: Job) -> str:
+    """Return a sentence on the slot of a job that may share links in time."""
+    timing = job.timing
+    of_class = f"; class {timing.traffic_class}" if timing.traffic_class > 1 else ""
+    waited = f"waited {seconds(timing.waited):.3g} s in all"
+    if not timing.slots:
+        return f"{word(word_in(timing, 'state'))}: {timing.reason}; {waited}{of_class}"
+    at = ", ".join(f"{percent(part.start)} to {percent(part.start + part.length)}" for part in timing.slots)
+    times = f"iteration at most {seconds(timing.guaranteed):.3g} s, without slots {seconds(timing.promised):.3g} s"
+    early = f"{seconds(timing.drift):.3g} s too early, jitter {percent(optional(timing, 'jitter'), 1)}"
+    return f"{word(word_in(timing, 'state'))}, {at} of the circle; {times}; {early}; {waited}{of_class}"
 
 
 def job_cells(job: Job, state: str) -> Sequence[str]:

@@ -692,7 +692,7 @@ class Job(_message.Message):
     def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., slowdown: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., flows_without_path: _Optional[int] = ..., wiring: _Optional[_Union[Wiring, _Mapping]] = ..., revision: _Optional[int] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class Timing(_message.Message):
-    __slots__ = ("state", "reason", "traffic_class", "period", "until_communication", "jitter", "drift", "waited", "guaranteed", "promised", "slots")
+    __slots__ = ("state", "reason", "traffic_class", "period", "until_communication", "jitter", "drift", "waited", "guaranteed", "promised", "slots", "ideal")
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
@@ -704,6 +704,7 @@ class Timing(_message.Message):
     GUARANTEED_FIELD_NUMBER: _ClassVar[int]
     PROMISED_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    IDEAL_FIELD_NUMBER: _ClassVar[int]
     state: TimingState
     reason: str
     traffic_class: int
@@ -715,7 +716,8 @@ class Timing(_message.Message):
     guaranteed: _duration_pb2.Duration
     promised: _duration_pb2.Duration
     slots: _containers.RepeatedCompositeFieldContainer[CirclePart]
-    def __init__(self, state: _Optional[_Union[TimingState, str]] = ..., reason: _Optional[str] = ..., traffic_class: _Optional[int] = ..., period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., until_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jitter: _Optional[float] = ..., drift: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., waited: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., guaranteed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., promised: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[CirclePart, _Mapping]]] = ...) -> None: ...
+    ideal: _duration_pb2.Duration
+    def __init__(self, state: _Optional[_Union[TimingState, str]] = ..., reason: _Optional[str] = ..., traffic_class: _Optional[int] = ..., period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., until_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jitter: _Optional[float] = ..., drift: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., waited: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., guaranteed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., promised: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[CirclePart, _Mapping]]] = ..., ideal: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class CirclePart(_message.Message):
     __slots__ = ("start", "length")
@@ -1294,22 +1296,20 @@ class Plan(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., max_slowdown: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., slowdowns_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_slowdown: _Optional[_Union[EcmpSlowdowns, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeSlowdown, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., slowdowns_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ..., goal: _Optional[_Union[GoalPlan, _Mapping]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ...) -> None: ...
 
 class Sharing(_message.Message):
-    __slots__ = ("objective", "guaranteed", "promised", "bound", "searched", "circles", "jobs")
+    __slots__ = ("objective", "guaranteed", "bound", "searched", "circles", "jobs")
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     GUARANTEED_FIELD_NUMBER: _ClassVar[int]
-    PROMISED_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
     SEARCHED_FIELD_NUMBER: _ClassVar[int]
     CIRCLES_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     objective: SharingObjective
     guaranteed: float
-    promised: float
     bound: float
     searched: float
     circles: _containers.RepeatedCompositeFieldContainer[Circle]
     jobs: _containers.RepeatedCompositeFieldContainer[SharedJob]
-    def __init__(self, objective: _Optional[_Union[SharingObjective, str]] = ..., guaranteed: _Optional[float] = ..., promised: _Optional[float] = ..., bound: _Optional[float] = ..., searched: _Optional[float] = ..., circles: _Optional[_Iterable[_Union[Circle, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[SharedJob, _Mapping]]] = ...) -> None: ...
+    def __init__(self, objective: _Optional[_Union[SharingObjective, str]] = ..., guaranteed: _Optional[float] = ..., bound: _Optional[float] = ..., searched: _Optional[float] = ..., circles: _Optional[_Iterable[_Union[Circle, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[SharedJob, _Mapping]]] = ...) -> None: ...
 
 class Circle(_message.Message):
     __slots__ = ("period", "job_ids")
@@ -1320,20 +1320,18 @@ class Circle(_message.Message):
     def __init__(self, period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SharedJob(_message.Message):
-    __slots__ = ("job_id", "traffic_class", "start", "guaranteed", "promised", "ideal")
+    __slots__ = ("job_id", "traffic_class", "start", "guaranteed", "promised")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     GUARANTEED_FIELD_NUMBER: _ClassVar[int]
     PROMISED_FIELD_NUMBER: _ClassVar[int]
-    IDEAL_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     traffic_class: int
     start: float
     guaranteed: _duration_pb2.Duration
     promised: _duration_pb2.Duration
-    ideal: _duration_pb2.Duration
-    def __init__(self, job_id: _Optional[str] = ..., traffic_class: _Optional[int] = ..., start: _Optional[float] = ..., guaranteed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., promised: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ideal: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., traffic_class: _Optional[int] = ..., start: _Optional[float] = ..., guaranteed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., promised: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class GoalPlan(_message.Message):
     __slots__ = ("max_slowdown", "jobs")

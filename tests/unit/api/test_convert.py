@@ -17,7 +17,7 @@ from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
 from controller.planning.efficiency import EcmpSlowdown
 from controller.planning.messages import ReplanOutcome
-from controller.planning.plan import GoalPlanLeft, Plan, PlanTimes
+from controller.planning.plan import Circle, GoalPlanLeft, Plan, PlanTimes, Sharing, Slot
 from controller.planning.problem import FlowId, PathShare, Route, whole
 from controller.status import ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.flow_tables import Dropped
@@ -25,9 +25,9 @@ from signalbox.errors import InvalidInput
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import Algorithm, JobId, JobSpec, Library, Striping, Transport
 from signalbox.jobs.subflows import Dividing
-from signalbox.mapping import duration, job_spec, message_of, number_of, seconds, spec_message, word_of
+from signalbox.mapping import duration, job_spec, message_of, number_of, seconds, seconds_or_none, spec_message, word_of
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.words import Mode
+from signalbox.words import Mode, SharingObjective
 from tests.support import status_example
 
 
@@ -342,6 +342,40 @@ def a_plan(routes: Mapping[FlowId, Route]) -> Plan:
 def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
     answer = pb.GetPlanResponse.FromString(convert_plan.plan_bytes(pb.GetPlanResponse(), plan, status, installed))
     return answer.plan
+
+
+def test_a_plan_carries_how_jobs_share_links() -> None:
+    a, b = JobId("a"), JobId("b")
+    circle = Circle(2.0, {b: (Slot(1.5, 0.5),), a: (Slot(0.0, 1.0),)}, {a: 1, b: 2})
+    sharing = Sharing((circle,), {a: 2}, {a: 2.1, b: 1.1}, {a: 3.0}, 1.05, 1.0, 1.02, SharingObjective.GPU_SECONDS)
+    plan = a_plan({})
+    found = plan_message(plan, Status(plan=plan, extension=ExtensionStatus(sharing=sharing)), installed=True).sharing
+    assert (found.objective, found.guaranteed, found.bound, found.searched) == (
+        pb.SHARING_OBJECTIVE_GPU_SECONDS,
+        *(1.05, 1.0, 1.02),
+    )
+    assert [(circle.period.ToSeconds(), [*circle.job_ids]) for circle in found.circles] == [(2, ["a", "b"])]
+    jobs = [
+        (job.job_id, job.traffic_class, job.start, seconds(job.guaranteed), seconds_or_none(job, "promised"))
+        for job in found.jobs
+    ]
+    assert jobs == [("a", 2, 0.0, 2.1, 3.0), ("b", 1, 0.75, 1.1, None)]
+    assert not plan_message(plan, Status(plan=plan), installed=True).HasField("sharing")
+
+
+def test_a_job_carries_its_timing_and_its_stream_its_slot() -> None:
+    timing = status_example.timing()
+    message = convert.job_message(job_status(), 0.0, timing=timing).timing
+    assert (message.state, message.traffic_class, message.jitter) == (pb.TIMING_STATE_KEEPING, 2, 0.05)
+    times = (message.period, message.until_communication, message.drift, message.waited, message.guaranteed)
+    assert [*map(seconds, (*times, message.promised, message.ideal))] == [4.0, 2.0, 0.03, 1.5, 4.1, 6.0, 4.0]
+    assert [(part.start, part.length) for part in message.slots] == [(0.0, 0.5)]
+    assert not convert.job_message(job_status(), 0.0).HasField("timing")
+    told = convert.slot_message(timing, 91.0)
+    assert (seconds(told.slot.period), seconds(told.slot.until), seconds(told.slot.max_wait)) == (4.0, 3.0, 0.08)
+    assert (told.slot.number, told.dscp) == (1, 18)
+    free = convert.slot_message(replace(timing, slot=None, dscp=None), 91.0)
+    assert free == pb.WatchRoutesResponse()
 
 
 def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:

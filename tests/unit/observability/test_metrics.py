@@ -17,7 +17,7 @@ from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
 from controller.observability.metrics import _Client, displaced
-from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
+from controller.status import ExtensionStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.flow_tables import Dropped
 from controller.tables.rules import OtherTable, Table
 from controller.tables.switch_sync import TableUse
@@ -140,6 +140,14 @@ def test_a_wrong_announcement_has_its_factor_and_an_old_measurement_no_series() 
     assert not scrape.series("signalbox_job_efficiency_measured_ratio"), "its iterations were of other bytes"
     demands = {JobId("llama"): replace(example.demand(), difference=difference._replace(factor=None))}
     assert not Scrape(exposition(replace(status, demands=demands))).series("signalbox_job_demand_factor")
+
+
+def test_the_slot_of_a_job_has_its_drift_waits_and_class(scrape: Scrape) -> None:
+    names = ("slot_waits_seconds_total", "slot_drift_seconds", "slot_realignments_total", "job_class")
+    assert [scrape.value(f"signalbox_{name}", job_id="llama") for name in names] == [1.5, 0.03, 3, 2]
+    free = replace(example.timing(), drift_s=None)
+    without = replace(example.status(), extension=ExtensionStatus(timings={JobId("llama"): free}))
+    assert not Scrape(exposition(without)).series("signalbox_slot_drift_seconds")
 
 
 def test_jobs_that_are_not_served_count_0_and_are_counted_by_why(scrape: Scrape) -> None:

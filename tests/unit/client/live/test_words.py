@@ -285,3 +285,20 @@ def test_long_names_are_shortened_where_they_are_shown() -> None:
     assert len(json.dumps(charts.fabric(drawn, 0, LIGHT, ()))) < 50_000
     assert len(state.events[0].what) == MOST_CHARS
     assert [len(cell) for row in rows.jobs(state.jobs.values()) for cell in row[:2]] == [MOST_CHARS, MOST_CHARS]
+
+
+def test_a_job_says_how_it_shares_links_in_time() -> None:
+    timing = pb.Timing(
+        state=pb.TIMING_STATE_KEEPING, traffic_class=1, jitter=0.05, slots=[pb.CirclePart(start=0.5, length=0.25)]
+    )
+    for field, value_s in (("guaranteed", 4.1), ("promised", 6.0), ("drift", 0.03), ("waited", 1.5)):
+        getattr(timing, field).FromNanoseconds(round(value_s * 1e9))
+    job = pb.Job(timing=timing)
+    assert job_facts(job)["slot"] == (
+        "keeping, 50% to 75% of the circle; iteration at most 4.1 s, without slots 6 s; 0.03 s too early, jitter 5.0%; "
+        "waited 1.5 s in all"
+    )
+    job.timing.ClearField("slots")
+    job.timing.MergeFrom(pb.Timing(state=pb.TIMING_STATE_FREE, reason="the plan gives it no slot", traffic_class=2))
+    assert job_facts(job)["slot"] == "free: the plan gives it no slot; waited 1.5 s in all; class 2"
+    assert "slot" not in job_facts(pb.Job())
