@@ -35,7 +35,8 @@ def on_fabric(seed: int, jobs: int, mix: str, objective: SharingObjective, class
     if found is None:
         return figures
     searches = [
-        Search(case, Objective(objective), max(1, classes)) for case in cases_of(problem, routes, timings, rules.floor)
+        Search(case, Objective(objective), max(1, classes), rules.max_wait)
+        for case in cases_of(problem, routes, timings, rules.floor)
     ]
     unit = sum(timing.weight for timing in timings.values()) if objective is SharingObjective.WEIGHTED else 1.0
 

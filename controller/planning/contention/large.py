@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from controller.planning.contention import cassini, crux
-from controller.planning.contention.circles import NO_CIRCLE, Circle, circles
+from controller.planning.contention.circles import NO_CIRCLE, TOLERANCE, Circle, circles
 from controller.planning.contention.fluid import EPSILON, Case, Choice, Objective, guaranteed_s, iteration_s
 from controller.planning.contention.packing import Packing
 from controller.planning.contention.trial import Trial
@@ -52,9 +52,12 @@ class Shared:
 
 
 class Search:
-    """Search for a plan. ``ranks``: number of classes, at least 1."""
+    """Search for a plan.
 
-    def __init__(self, case: Case, objective: Objective, ranks: int) -> None:
+    ``ranks``: number of classes, at least 1. ``max_wait``: largest wait of a member in an iteration, as a fraction of
+    its ideal iteration. A circle keeps its guarantees only if its members wait until their slots begin."""
+
+    def __init__(self, case: Case, objective: Objective, ranks: int, max_wait: float = TOLERANCE) -> None:
         self._case, self._objective, self._ranks = case, objective, ranks
         self._numbers = range(len(case.jobs))
         self._demands = [np.zeros((len(job.phases), len(case.capacity_bps))) for job in case.jobs]
@@ -69,7 +72,7 @@ class Search:
         """Bits of an iteration of each job on each link / capacity, in seconds."""
         uses = self._peaks > 0
         self._beside = [np.flatnonzero((uses & uses[number]).any(axis=1)).tolist() for number in self._numbers]
-        self._circles = [*circles(case, CELLS)]
+        self._circles = [circle for circle in circles(case, CELLS) if circle.max_wait <= max_wait + EPSILON]
         self._most_steps = self._steps = STEPS_PER_JOB * len(case.jobs)
         self._known, self._packings = dict[Any, float](), dict[Any, dict[int, int]]()
         together = guaranteed_s(case, dict.fromkeys(self._numbers, Choice()))
