@@ -138,6 +138,8 @@ class Job:
         self._answered = threading.Event()
         """Event that is set when an answer says how long to wait."""
         self._waited_s = 0.0
+        self._waits_late = False
+        """Whether the program measures its communication, so that it can wait just before it."""
         self._hurried_at = 0.0
         self._membership: Membership | None = None
         self._spec: JobSpec | None = None
@@ -215,6 +217,7 @@ class Job:
         except (TypeError, ValueError, RuntimeError) as error:  # a tensor without a number raises RuntimeError
             self._log_once("left out an iteration, because its times must be above 0 s and at most a week", error)
             return
+        self._waits_late = until_s is not None
         index, now, waited_s = next(self._indices), time.monotonic(), self._waited_s
         self._membership.report(IterationTime(index, took_s, communicated_s, now, until_s, waited_s))
         self._waits.ended(index, waited_s)
@@ -228,11 +231,12 @@ class Job:
         """Return a context for one iteration.
 
         The iteration is reported at the end of the context, unless an error ends it. If the job has a slot, rank 0
-        waits for it at the beginning of the context (docs/how-to/join-from-python.md#slots)."""
-        return Step(self._record, self._wait)
+        waits for it at the first ``communication()``. A program that does not use it waits at the beginning of the
+        context (docs/how-to/join-from-python.md#slots)."""
+        return Step(self._record, self._wait, self._waits_late)
 
     def _wait(self) -> None:
-        """Wait at an iteration boundary for the slot of the job; return at once without a slot."""
+        """Wait for the slot of the job; return at once without a slot."""
         if not self._waits.has_slot:
             return
         began = time.monotonic()

@@ -53,23 +53,26 @@ class Connected(NamedTuple):
 class Step:
     """Context for one iteration of a training program.
 
-    Before the context begins, ``wait`` is called. When the context ends without an error, ``report`` is called with
-    three times in seconds. They are the wall time, the communication time, and the time until the communication began.
-    The latter two are None when ``communication`` was not used."""
+    ``wait`` is called before the context begins, or if ``late`` before its first ``communication``. When the context
+    ends without an error, ``report`` is called with three times in seconds, without the wait. They are the wall time,
+    the communication time, and the time until the communication began. The latter two are None when ``communication``
+    was not used."""
 
     def __init__(
         self,
         report: Callable[[float, float | None, float | None], None],
         wait: Callable[[], None] = lambda: None,
+        late: bool = False,
     ) -> None:
         self._report = report
-        self._wait = wait
+        self._wait, self._late = wait, late
         self._communicated_s: float | None = None
         self._until_s: float | None = None
         self._began = 0.0
 
     def __enter__(self) -> Self:
-        self._wait()
+        if not self._late:
+            self._wait()
         self._began = time.perf_counter()
         return self
 
@@ -85,5 +88,9 @@ class Step:
         began = time.perf_counter()
         if self._until_s is None:
             self._until_s = began - self._began
+            if self._late:
+                self._wait()
+                waited_s = time.perf_counter() - began
+                began, self._began = began + waited_s, self._began + waited_s
         yield
         self._communicated_s = (self._communicated_s or 0.0) + time.perf_counter() - began

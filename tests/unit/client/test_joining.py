@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -260,7 +261,33 @@ def test_a_program_that_reports_iterations_itself_does_not_keep_slots(clients: t
     assert [each.until_communication_s for each in clients.reported] == [None, 0.5, 2.0]
 
 
-def test_a_step_waits_for_the_slot_of_the_job(clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_step_waits_before_its_first_communication_and_leaves_the_wait_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("signalbox.jobs.reports.time", SimpleNamespace(perf_counter=lambda: now))
+    reported: list[tuple[float | None, ...]] = []
+
+    def wait() -> None:
+        nonlocal now
+        now += 8.0
+
+    with Step(lambda *times: reported.append(times), wait, late=True) as step:
+        now += 1.0
+        assert now == 101.0
+        for part_s in (0.5, 0.25):
+            with step.communication():
+                assert now >= 109.0
+                now += part_s
+    with Step(lambda *times: reported.append(times), wait, late=True):
+        now += 2.0
+    assert reported == [(1.75, 0.75, 1.0), (2.0, None, None)]
+
+
+@pytest.mark.parametrize("measures", [False, True])
+def test_a_step_waits_for_the_slot_of_the_job(
+    clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch, measures: bool
+) -> None:
     """The stream of routes opens when the controller first says how long to wait, and has the slot."""
     slot = Slot(1.0, 0.02, 1)
     monkeypatch.setattr(FakeClient, "wait_s", 0.01)
@@ -271,10 +298,10 @@ def test_a_step_waits_for_the_slot_of_the_job(clients: type[FakeClient], monkeyp
         until(lambda: job._waits.has_slot)
         job._waits._since -= 100.0  # the slot is an old one, so all waits together are short
         for _ in range(3):
-            with job.step():
+            with job.step() as step, step.communication() if measures else nullcontext():
                 pass
             until(lambda: job._waits._granted[0] == job._waits._last)
-        with job.step():
+        with job.step() as step, step.communication() if measures else nullcontext():
             pass
         until(lambda: len(clients.reported) == 5)
     waits = [each.waited_s for each in clients.reported]
