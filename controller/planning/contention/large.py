@@ -32,7 +32,7 @@ STEPS_PER_JOB = 40
 """Number of times that a job gets a place, over all packings of a search, per job of the case."""
 LEAST_GAIN = 0.005
 """Relative gain of an iteration below which a job gets no slot."""
-_LEAST_TRIED, _MOST_TRIED = 3, 8
+_LEAST_TRIED, _MOST_TRIED = 2, 8
 """Iterations of each job in the trial of a plan, with many jobs and with few."""
 _MOST_SWEEPS = 4
 """Largest number of times that the search gives each job its best rank."""
@@ -139,9 +139,9 @@ class Search:
         averages = self._objective is Objective.WORK and self._ranks > 1 and self._case.floor > 0
         if not averages or not any(self.key(best.costs)):
             return best
-        plans = [best, self.judged(self.of_crux(), ()), self.judged([0 for _ in self._numbers], ())]
+        plans = [best, self._raised(self.of_crux()), self.judged([0 for _ in self._numbers], ())]
         trial = Trial(self._case, self._demands)
-        iterations = max(_LEAST_TRIED, min(_MOST_TRIED, 256 // len(plans[0].ranks)))
+        iterations = max(_LEAST_TRIED, min(_MOST_TRIED, 128 // len(plans[0].ranks)))
 
         def lost(plan: Shared) -> float:
             choices = {number: Choice(0, rank) for number, rank in enumerate(plan.ranks)}
@@ -155,7 +155,17 @@ class Search:
                 [self._objective.cost(*of) for of in zip(self._case.jobs, took_s, strict=True)]
             )
 
-        return min((plan for plan in plans if self.admits(plan)), key=lost)
+        return min(plans, key=lost)
+
+    def _raised(self, ranks: Sequence[int]) -> Shared:
+        """Return the plan of these ranks; jobs that would take too long get higher ones, the worst first."""
+        plan, at_once = self.judged(ranks, ()), 1 + len(ranks) // 16
+        while not self.admits(plan):
+            excess = [s / most_s for s, most_s in zip(plan.iteration_s, self._most_s, strict=True)]
+            behind = sorted((number for number in self._numbers if plan.ranks[number]), key=excess.__getitem__)
+            raised = behind[-at_once:]
+            plan = self.judged([rank - (number in raised) for number, rank in enumerate(plan.ranks)], ())
+        return plan
 
     def candidates(self) -> Iterator[Shared]:
         """Yield plans with packed slots, those of Crux and CASSINI, and plans whose ranks are searched from these."""

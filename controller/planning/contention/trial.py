@@ -15,7 +15,7 @@ from controller.planning.problem import Bools, Floats, Ints
 
 _GOLDEN = 0.618034
 """Start of each free job after that of the one before, in its own iterations, modulo 1."""
-_SKIPPED = 2
+_SKIPPED = 1
 """Iterations of each job that are not counted at first."""
 _DONE = 1e-12
 _MOST_EVENTS = 20_000
