@@ -104,7 +104,7 @@ class ContentionExtension(Extension):
 
     def take_sharing(self, sharing: Sharing | None) -> Effects:
         """Give the jobs their slots and classes. A job whose circle is about the same keeps its slot."""
-        self._sharing = sharing
+        before, self._sharing = self._sharing, sharing
         circle_of = {job_id: circle for circle in sharing.circles for job_id in circle.slots} if sharing else {}
         kept = {id(circle): self._is_kept(circle) for circle in circle_of.values()}
         for job_id, timed in self._timed.items():
@@ -122,7 +122,7 @@ class ContentionExtension(Extension):
             if job_id in self._timed:
                 self._timed[job_id].changes += 1
         self._dscp = found if marked_anew else self._dscp
-        self._publish(self._timed)
+        self._publish({job_id for of in (before, sharing) if of for job_id in of.guaranteed_s})
         return at_once(Work.RULES) if marked_anew else NO_EFFECTS
 
     # ---- output

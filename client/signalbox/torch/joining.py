@@ -280,12 +280,15 @@ class Job(joining.Job):
             return
         now = time.perf_counter()
         if self._began is not None:
-            self._record(now - self._began)
+            begun_at = CALLS.begun_at() if self._timed else None
+            until_s = None if begun_at is None else begun_at - self._began
+            self._record(now - self._began, None, until_s)
         else:
             if self._exchange and not self._exchange.marks.count:
                 self._exchange.marks.mark(time.time_ns())  # the first iteration, whose duration is unknown
             if self._timed:
                 CALLS.communicated_s()
+                CALLS.begun_at()
         self._wait()  # other ranks wait for this one in their next collective
         self._began = time.perf_counter()
 

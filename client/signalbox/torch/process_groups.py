@@ -161,6 +161,7 @@ class Calls:
         self._lock = threading.Lock()  # works end in threads of the library
         self._since_s = 0.0
         self._communicated_s = 0.0
+        self._first_at: float | None = None  # begin of the first call since ``begun_at`` was called
         self._sends = deque[dict[str, Any]](maxlen=MAX_NOTED)
         self._made = defaultdict[str, deque[_Made]](lambda: deque(maxlen=MAX_NOTED))  # by the group's name
 
@@ -185,6 +186,13 @@ class Calls:
             total, self._communicated_s = self._communicated_s, 0.0
         return total
 
+    def begun_at(self) -> float | None:
+        """Return when the first call since the last call of this method began, as ``time.perf_counter``; None if none.
+
+        Only calls made in Python count."""
+        begun_at, self._first_at = self._first_at, None
+        return begun_at
+
     def _begins(self, original: Method, name: str) -> Method:
         sends, rooted = name in _SENDS, name in _ROOTED
 
@@ -198,6 +206,7 @@ class Calls:
                 self._note_call(group, begin_ns, more | (_root_of(*args, *kwargs.values()) if rooted else {}))
             if work is not None:
                 with self._lock:
+                    self._first_at = self._first_at or began
                     if not self._open:
                         self._since_s = began
                     self._open.add(id(work))
