@@ -16,13 +16,7 @@ from itertools import chain
 from typing import TypeVar
 
 from controller.config import Config
-from controller.core.alarms import (
-    demand_alarm,
-    host_alarm,
-    part_alarm,
-    subjects_with_unique_names,
-    switch_alarms,
-)
+from controller.core.alarms import demand_alarm, host_alarm, part_alarm, subjects_with_unique_names, switch_alarms
 from controller.core.draining import Drained
 from controller.core.job_statuses import JobStatuses
 from controller.core.messages import Extension
@@ -152,21 +146,14 @@ class Derived:
         )
         """Links whose port counters may include bytes of uncounted flows, by flow."""
         self.background = Row(
-            background,
-            lambda: (s.load.measured, self.uncounted_links() if s.load.beyond else NO_USES, s.fabric.hosts),
+            background, lambda: (s.load.measured, self.uncounted_links() if s.load.beyond else NO_USES, s.fabric.hosts)
         )
         """Background of each link that has any, in bit/s: measured traffic that no announced flow explains."""
         self.planned_background = when(
             lambda: s.recent.held,
             Row(
                 planned_background,
-                lambda: (
-                    self.background(),
-                    s.recent.held,
-                    s.recent.left,
-                    self.flows_by_link(),
-                    self.uncounted_links(),
-                ),
+                lambda: (self.background(), s.recent.held, s.recent.left, self.flows_by_link(), self.uncounted_links()),
             ),
             self.background,
         )
@@ -347,9 +334,7 @@ def _if_any_host(_: JobId, job: Job, missing: tuple[str, ...] | None, unplanned:
 
 
 def _drained_flows(
-    parts: Mapping[str, DrainedPart],
-    on: Mapping[LinkId, frozenset[FlowId]],
-    waiting: Mapping[JobId, frozenset[FlowId]],
+    parts: Mapping[str, DrainedPart], on: Mapping[LinkId, frozenset[FlowId]], waiting: Mapping[JobId, frozenset[FlowId]]
 ) -> Mapping[LinkId, frozenset[FlowId]]:
     return flows_on(frozenset[LinkId]().union(*(part.links for part in parts.values())), on, waiting)
 

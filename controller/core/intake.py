@@ -576,7 +576,6 @@ class Intake:
         return NO_EFFECTS if self._saved_parts is before else when_quiet(Work.SAVE, now, PARTS_QUIET_S)
 
     def _links_of_unannounced_traffic(self) -> frozenset[LinkId]:
-        """Return the links on which hosts send more bytes than counting rules count."""
         return frozenset(link for link in self._derived.background() if link.direction == "in")
 
     def _hosts_with_unannounced_traffic(self) -> frozenset[str]:

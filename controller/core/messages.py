@@ -235,12 +235,12 @@ class Extension:
         """Port where each one-way link should end, by the port where the link begins.
 
         A link is used only after a probe has arrived over it. The mapping is the same object while no link changes."""
-        return _NO_LINKS
+        return _NONE
 
     @property
     def dscp(self) -> Mapping[JobId, int]:
         """DSCP that switches write into the packets of each job with a class. The same object while nothing changes."""
-        return _NO_DSCP
+        return _NONE
 
     def wait_s(self, job_id: JobId) -> float | None:
         """Return how long the job should wait at its next iteration boundaries, in seconds; None without a slot."""
@@ -252,11 +252,11 @@ class Extension:
 
     def waiting(self) -> Mapping[JobId, str]:
         """Return why each waiting job waits, for example because another job occupies its links or hosts."""
-        return _NO_JOBS
+        return _NONE
 
     def waiting_as_published(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, str]:
         """Return ``waiting`` as it may be published. ``jobs``: jobs as they are on disk."""
-        return _NO_JOBS
+        return _NONE
 
     def alarms(self, fabric: Fabric) -> Iterable[Alarm]:
         """Return the alarms of the extension. ``fabric``: the topology with a unique name for each switch."""
@@ -270,6 +270,4 @@ class Extension:
         return NO_REASONS
 
 
-_NO_LINKS: Mapping[PortRef, PortRef] = {}
-_NO_JOBS: Mapping[JobId, str] = {}
-_NO_DSCP: Mapping[JobId, int] = {}
+_NONE: Mapping[Any, Any] = {}
