@@ -109,7 +109,7 @@ class ContentionExtension(Extension):
         kept = {id(circle): self._is_kept(circle) for circle in circle_of.values()}
         for job_id, timed in self._timed.items():
             circle = circle_of.get(job_id)
-            if circle is None or job_id in self._resting:
+            if circle is None or job_id in self._resting or not timed.rhythm.beats:  # it may have changed meanwhile
                 timed.leave_circle()
             elif not (timed.member and kept[id(circle)]):
                 timed.slots += 1
@@ -167,6 +167,7 @@ class ContentionExtension(Extension):
         timed = self._timed.get(job.id)
         if timed is None or timed.job.uid != job.uid:
             timed = self._timed[job.id] = _Timed(job)
+            self._resting = updated(self._resting, {job.id: None})
         elif not same_traffic(timed.job.spec, job.spec):
             timed.rhythm = timed.rhythm.anew()
             timed.leave_circle()
@@ -212,8 +213,8 @@ class ContentionExtension(Extension):
 
     def _before(self, rhythm: Rhythm, circle: Circle) -> Mean | None:
         """Return the time of an iteration while all jobs of the circle were running, but had no slots."""
-        first = (self._timed[job_id].rhythm.beats[0].ended_at for job_id in circle.slots if job_id in self._timed)
-        since = max(first)
+        members = (self._timed[job_id].rhythm.beats for job_id in circle.slots if job_id in self._timed)
+        since = max(beats[0].ended_at for beats in members if beats)
         count = sum(beat.ended_at - (beat.interval_s or 0.0) >= since for beat in rhythm.beats)
         return rhythm.mean(min(count, WINDOW)) if count >= USUAL else None
 

@@ -107,7 +107,7 @@ class Rhythm:
 
         Without measured communication, it is the spread of the period as a fraction of the period."""
         found = self._computed_s or self._periods_s
-        usual = median(found)
+        usual = median(found) if found else 0.0
         return NORMAL * median(abs(each - usual) for each in found) / usual if usual > 0 else 0.0
 
     def mean(self, count: int) -> Mean | None:

@@ -392,6 +392,7 @@ class Intake:
         if message.mode is not Mode.PLANNED:
             s.routes.replace({})
             s.routes.drop_orphans()
+            self._extension.take_sharing(None)
             s.cycle.stop_waiting(s.cycle.unplanned)
         return at_once(Work.RULES, Work.PLAN, Work.SAVE) | commands(*superseded)
 

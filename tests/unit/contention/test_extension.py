@@ -13,13 +13,13 @@ from controller.contention.extension import REST_S, ContentionExtension
 from controller.contention.rhythm import WINDOW
 from controller.core.messages import Extension, Message
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
-from controller.planning.messages import PlanningRequest, SolvePlan
+from controller.planning.messages import PlanningRequest, SetMode, SolvePlan
 from controller.planning.plan import Circle, Planned, Sharing, Slot
 from controller.planning.problem import Timing
 from controller.status import JobTiming
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
-from signalbox.words import AlarmKind, SharingObjective
+from signalbox.words import AlarmKind, Mode, SharingObjective
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.fake_planner import FakePlanner
 
@@ -186,6 +186,30 @@ def test_a_job_with_other_traffic_is_measured_anew(sharing: SharingFabric) -> No
     sharing.run(1)
     assert sharing.turn()[1] == (1, None)
     assert sharing.timing().reason == "fewer than 8 usual iterations are known"
+
+
+def test_a_plan_from_before_a_change_of_the_traffic_gives_no_slot_to_the_job(sharing: SharingFabric) -> None:
+    sharing.send(UpdateJob(ring_job(B, [*HOSTS[B], "10.0.3.2"], LEASE_S, keeps_slots=True), frozenset()))
+    index = sharing.indices[B] + 1
+    sharing.request(ReportIterations(B, (IterationTime(index, 1.0, 0.5),)))  # its end is not known
+    sharing.loop.extension.take_sharing(replace(SHARING, circles=(replace(CIRCLE, period_s=2.0),)))
+    assert [sharing.timing(job_id).slot is not None for job_id in HOSTS] == [True, False]
+    sharing.turn()
+    assert sharing.timing().state == "free"
+
+
+def test_another_registration_of_a_job_may_keep_slots(sharing: SharingFabric) -> None:
+    sharing.turn(WINDOW + 1, lead_s=0.3)
+    sharing.request(DeregisterJob(B, ended_at=0.0))
+    sharing.request(RegisterJob(ring_job(B, HOSTS[B], LEASE_S, keeps_slots=True)))
+    sharing.turn()
+    assert sharing.timing().state == "free"
+    assert AlarmKind.SLOT_IGNORED not in sharing.raised
+
+
+def test_without_planned_routes_there_are_no_slots(sharing: SharingFabric) -> None:
+    sharing.request(SetMode(Mode.ECMP))
+    assert [sharing.timing(job_id).slot for job_id in HOSTS] == [None, None]
 
 
 def test_classes_mark_packets(fabric: SharingFabric) -> None:
