@@ -162,15 +162,17 @@ def run(scenario: Scenario, way: Way, iterations: int, seed: int, folder: Path) 
         training.launch()
         wait_for(lambda: _are_pinned(client, jobs), "every job to be pinned", START_S, POLL_S)
         longest_s = 4 * count * max(job.iteration_s for job in scenario.jobs)
-        wait_for(lambda: _have_done(training, count), f"{count} iterations", START_S + longest_s, POLL_S)
+        wait_for(lambda: have_done(training, count), f"{count} iterations", START_S + longest_s, POLL_S)
         training.stop()
         return figures(raw, way)
 
 
-def training_jobs(lab: Lab, scenario: Scenario, way: Way, seed: int) -> list[TrainingJob]:
-    """Return the jobs of a run, which differ between seeds in their computing times and in the times they begin."""
+def training_jobs(lab: Lab, scenario: Scenario, way: Way, seed: int, start_s: float = START_S) -> list[TrainingJob]:
+    """Return the jobs of a run, which begin ``start_s`` seconds from now or up to one iteration later.
+
+    Seeds differ in the computing times, and in the times when jobs begin."""
     free = {f"leaf{leaf}": iter([host for host in lab.hosts if host.leaf == f"leaf{leaf}"]) for leaf in range(1, 4)}
-    chance, begin_at = random.Random(seed), time.monotonic() + START_S
+    chance, begin_at = random.Random(seed), time.monotonic() + start_s
     found = []
     for job in scenario.jobs:
         late_s = 0.0 if way is Way.WORST else chance.uniform(0.0, job.iteration_s)
@@ -196,7 +198,7 @@ def _are_pinned(client: Client, jobs: Sequence[TrainingJob]) -> bool:
     return states == {job.job_id: "pinned" for job in jobs}
 
 
-def _have_done(training: Training, count: int) -> bool:
+def have_done(training: Training, count: int) -> bool:
     training.read_new_lines()
     return all(done >= count for done, _ in training.latest().values())
 
