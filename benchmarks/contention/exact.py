@@ -12,13 +12,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from typing import Any, NamedTuple
 
 from controller.planning.contention.circles import NO_CIRCLE, Circle
-from controller.planning.contention.fluid import EPSILON, Case, Choice, Choices, Objective, guaranteed_s, iteration_s
+from controller.planning.contention.fluid import (
+    EPSILON,
+    Case,
+    Choice,
+    Choices,
+    Objective,
+    TimedJob,
+    guaranteed_s,
+    iteration_s,
+)
 from controller.planning.whole_flows.cpsat import cp_model
 
 _SCALE = 1_000_000
@@ -120,6 +129,30 @@ def solve(
     return _Model(case, objective, ranks, circle).solve(
         start or dict.fromkeys(range(len(case.jobs)), Choice()), time_limit_s
     )
+
+
+# ---- measures of plans
+
+
+def utilization(case: Case, iteration_s: Mapping[int, float]) -> float:
+    """Return the work per second of all jobs / the work per second while all compute without a pause."""
+    jobs = [(case.jobs[number], took_s) for number, took_s in iteration_s.items()]
+    return sum(job.work / took_s for job, took_s in jobs) / sum(job.work / job.compute_s for job, _ in jobs)
+
+
+def price_bound(case: Case, prices: Mapping[int, float], objective: Objective) -> float:
+    """Return a lower bound of the objective, for any ways, ranks, starts and sharing.
+
+    In the long run, the bits of all iterations fit through the links: the sum over jobs of
+    need x ideal time / iteration time is at most the sum of price x capacity. The need of a job is that of its cheapest
+    way. ``prices``: any price from 0 up for each link."""
+    room = sum(price * case.capacity_bps[link] for link, price in prices.items())
+
+    def need(job: TimedJob, way: int) -> float:
+        return sum(prices.get(link, 0.0) * bps for link, bps in job.average_bps(way).items())
+
+    needs = [min(need(job, way) for way in range(len(job.ways))) for job in case.jobs]
+    return objective.bound(case.jobs, needs, room)
 
 
 # ---- the model

@@ -16,11 +16,11 @@ from typing import Any
 
 from benchmarks.contention.cases import CLASSES, JOBS, WORKED_EXAMPLE, crux_case, one_of_each_pair
 from benchmarks.contention.enumeration import enumerated
-from benchmarks.contention.exact import Costs, solve
+from benchmarks.contention.exact import Costs, solve, utilization
 from benchmarks.measures import Row
 from controller.planning.contention import crux
 from controller.planning.contention.circles import NO_CIRCLE
-from controller.planning.contention.fluid import Case, Choice, Choices, Objective, guaranteed_s, utilization
+from controller.planning.contention.fluid import Case, Choice, Choices, Objective, guaranteed_s
 
 MOST_WAYS = 2_000
 """Largest number of combinations of ways up to which a case is enumerated."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.contention.exact import solve
+from benchmarks.contention.exact import price_bound, solve
 from benchmarks.contention.independent import STEP_S, Floats, Job, Seen, integrated
 from controller.planning.contention.circles import circles
 from controller.planning.contention.fluid import (
@@ -21,7 +21,6 @@ from controller.planning.contention.fluid import (
     Phase,
     TimedJob,
     guaranteed_s,
-    price_bound,
 )
 from signalbox.jobs.spec import JobId
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
 
 import numpy as np
 
@@ -29,8 +27,7 @@ def cases_of(problem: Problem, routes: Routes, timings: Mapping[JobId, Timing], 
     """Return the components in which at least one job has a timing."""
     numbers, rows = problem.numbers, passing(problem, routes)
     subflow, entry = numbers.entries_of(rows.flow)
-    bps = numbers.entry_bps[entry] * rows.share[subflow]
-    count = max(1, len(numbers.cell_job))
+    bps, count = numbers.entry_bps[entry] * rows.share[subflow], max(1, len(numbers.cell_job))
     at, row = distinct(rows.link[subflow] * count + numbers.entry_cell[entry])
     link, cell = at // count, at % count
     load = np.bincount(row, bps, len(at)) / numbers.capacity_bps[link]
@@ -42,14 +39,12 @@ def cases_of(problem: Problem, routes: Routes, timings: Mapping[JobId, Timing], 
     overfull = np.bincount(link[first], peak, len(numbers.capacity_bps)) > 1 + EPSILON
     found = []
     for jobs, links in _components(link[first], job[first], overfull):
-        if not any(known[each] for each in jobs):
-            continue
         here = np.flatnonzero(np.isin(link, links) & (load > 0))
         matrix = np.zeros((len(links), count))
         matrix[np.searchsorted(links, link[here]), cell[here]] = load[here]
         matrix = _undominated(matrix)
         made = [_job(problem, timings[numbers.job_ids[each]] if known[each] else None, each, matrix) for each in jobs]
-        found.append(Case((1.0,) * len(matrix), tuple(made), floor))
+        found += [Case((1.0,) * len(matrix), tuple(made), floor)] if any(known[each] for each in jobs) else []
     return found
 
 
@@ -91,7 +86,7 @@ def sharing(problem: Problem, routes: Routes, timings: Mapping[JobId, Timing], r
 
 def _slots(circle: on_circles.Circle, job: TimedJob, number: int, place: int) -> tuple[Slot, ...]:
     at_s, slots = circle.start_s(place), list[Slot]()
-    stretch = 1 + max(0.0, circle.period_s / circle.turns[number] - job.ideal_s) / job.sending_s
+    stretch = job.stretch(circle.part_s(number))
     for phase, (compute_s, ideal_s) in enumerate(job.phases):
         at_s += compute_s if phase else 0.0
         slots.append(Slot(at_s, ideal_s * stretch))
@@ -127,10 +122,9 @@ def _bound(
 def _known(problem: Problem, timings: Mapping[JobId, Timing], number: int) -> bool:
     """Return whether the timing of a job covers all phases of its flows."""
     timing = timings.get(problem.numbers.job_ids[number])
-    if timing is None or not sum(phase.ideal_s for phase in timing.phases):
-        return False
-    phases = problem.numbers.cell_phase[problem.numbers.cell_job == number]
-    return {*phases.tolist()} <= {each.phase for each in timing.phases if each.ideal_s > 0}
+    timed = {each.phase for each in timing.phases if each.ideal_s > 0} if timing else set[int]()
+    phases = problem.numbers.cell_phase[problem.numbers.cell_job == number].tolist()
+    return bool(timed) and {*phases} <= timed
 
 
 def _job(problem: Problem, timing: Timing | None, number: int, matrix: Floats) -> TimedJob:
@@ -155,25 +149,15 @@ def _demand(load: Floats) -> dict[int, float]:
 
 def _components(link: Ints, job: Ints, overfull: Bools) -> Iterator[tuple[list[int], Ints]]:
     """Yield the jobs and the overfull links of each component. Rows are pairs of a link and a job that uses it."""
-    leader = dict[int, int]()
-
-    def lead(each: int) -> int:
-        while leader.setdefault(each, each) != each:
-            leader[each] = each = leader[leader[each]]
-        return each
-
-    pairs = [pair for pair in zip(link.tolist(), job.tolist(), strict=True) if overfull[pair[0]]]
-    for _, users in groupby(pairs, itemgetter(0)):
-        first, *others = [lead(user) for _, user in users]
-        for other in others:
-            leader[lead(other)] = lead(first)
-    together: dict[int, tuple[set[int], set[int]]] = {}
-    for at, user in pairs:
-        jobs, links = together.setdefault(lead(user), (set(), set()))
-        jobs.add(user)
-        links.add(at)
-    for jobs, links in together.values():
-        yield sorted(jobs), np.array(sorted(links))
+    link, job = link[overfull[link]], job[overfull[link]]
+    first, before = np.arange(job.max(initial=-1) + 1), np.zeros(0)
+    while not np.array_equal(first, before):  # the first job that each job is connected with
+        before, of_link = first.copy(), np.full(len(overfull), len(first))
+        np.minimum.at(of_link, link, first[job])
+        np.minimum.at(first, job, of_link[link])
+    for each in np.unique(first[job]):
+        rows = first[job] == each
+        yield np.unique(job[rows]).tolist(), np.unique(link[rows])
 
 
 def _undominated(matrix: Floats) -> Floats:

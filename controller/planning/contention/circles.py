@@ -30,6 +30,9 @@ class Circle(NamedTuple):
     def start_s(self, place: int) -> float:
         return place * self.period_s / self.slots
 
+    def part_s(self, number: int) -> float:
+        return self.period_s / self.turns[number]
+
     def places(self, number: int) -> range:
         """Return the places where the first slot of a job can begin."""
         turns = self.turns[number] if self.turns else 0

@@ -107,10 +107,6 @@ def edges_of(case: Case, ways: Sequence[int], priority: Sequence[float]) -> Edge
     return edges
 
 
-def cut_weight(edges: Edges, ranks: Sequence[int]) -> float:
-    return sum(weight for (high, low), weight in edges.items() if ranks[high] < ranks[low])
-
-
 def _random_order(count: int, edges: Edges, chance: random.Random) -> list[int]:
     order: list[int] = []
     above = Counter(low for _, low in edges)

@@ -86,6 +86,10 @@ class TimedJob:
             for way, used in zip(self.ways, links, strict=True)
         )
 
+    def stretch(self, iteration_s: float) -> float:
+        """Return the length of a slot / ideal communication time: the slack is divided over the phases."""
+        return 1 + max(0.0, iteration_s - self.ideal_s) / self.sending_s
+
     def average_bps(self, way: int) -> Demand:
         """Return the bits of an iteration on each link / the ideal duration of the iteration."""
         sent: defaultdict[int, float] = defaultdict(float)
@@ -196,27 +200,6 @@ def guaranteed_s(case: Case, choices: Choices, period_s: float = 0.0, max_wait: 
 def iteration_s(case: Case, choices: Choices, number: int, period_s: float = 0.0, max_wait: float = math.inf) -> float:
     """Return the guaranteed iteration time of one job, as ``guaranteed_s`` does."""
     return _Plan(case, choices, period_s).iteration_s(number, max_wait)
-
-
-def utilization(case: Case, iteration_s: Mapping[int, float]) -> float:
-    """Return the work per second of all jobs / the work per second while all compute without a pause."""
-    jobs = [(case.jobs[number], took_s) for number, took_s in iteration_s.items()]
-    return sum(job.work / took_s for job, took_s in jobs) / sum(job.work / job.compute_s for job, _ in jobs)
-
-
-def price_bound(case: Case, prices: Mapping[int, float], objective: Objective) -> float:
-    """Return a lower bound of the objective, for any ways, ranks, starts and sharing.
-
-    In the long run, the bits of all iterations fit through the links: the sum over jobs of
-    need x ideal time / iteration time is at most the sum of price x capacity. The need of a job is that of its cheapest
-    way. ``prices``: any price from 0 up for each link."""
-    room = sum(price * case.capacity_bps[link] for link, price in prices.items())
-
-    def need(job: TimedJob, way: int) -> float:
-        return sum(prices.get(link, 0.0) * bps for link, bps in job.average_bps(way).items())
-
-    needs = [min(need(job, way) for way in range(len(job.ways))) for job in case.jobs]
-    return objective.bound(case.jobs, needs, room)
 
 
 # ---- one plan
@@ -371,10 +354,8 @@ class _Plan:
                 earliest, planned = earliest + ideal_s, end_s
 
     def _length_s(self, number: int, phase: int) -> float:
-        """Return the length of a phase's slot. The slack of the iteration is divided over its phases by their times."""
         job = self._case.jobs[number]
-        slack_s = self._period_s / self._choices[number].turns - job.ideal_s
-        return job.phases[phase].ideal_s * (1 + max(0.0, slack_s) / job.sending_s)
+        return job.phases[phase].ideal_s * job.stretch(self._period_s / self._choices[number].turns)
 
     def _links(self, number: int, phase: int) -> list[_Link]:
         """Return the links of a job's phase that it shares with other jobs, or overfills by itself."""

@@ -1,12 +1,11 @@
 """The best plan that a fast search finds for many jobs, and lower bounds.
 
-In: a ``Case`` whose jobs have one way each. Out: ranks and slots, what they guarantee, and a bound. The result is never
-worse than any of the candidates: today's plan (all jobs free, one rank), Crux's classes, and CASSINI's shifts, where
-these keep what is promised to each job.
+In: a ``Case`` whose jobs have one way each. Out: ranks and slots, what they guarantee, and a bound. No plan among the
+candidates is better that keeps what is promised to each job: today's (all jobs free, one rank), Crux's, CASSINI's.
 
-A member of a circle that is kept takes its part of the period, and a free job costs the same wherever members start. So
-a search for slots only asks who can be a member: slots are packed on circles, from short to long ones (``packing``).
-The ranks of free jobs come from Crux and from a coordinate search, the worst job first.
+A member of a kept circle takes its part of the period, and a free job costs the same wherever members start. So slots
+are packed on circles, from short to long ones (``packing``), without regard to costs. Ranks of free jobs come from
+Crux and from a coordinate search, the worst job first.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from controller.planning.problem import Floats
 
 CELLS = 96
 """Number of places on a circle where a slot can begin, at least."""
-STEPS_PER_JOB = 40
+STEPS_PER_JOB = 30
 """Number of times that a job gets a place, over all packings of a search, per job of the case."""
 LEAST_GAIN = 0.005
 """Relative gain of an iteration below which a job gets no slot."""
-_LEAST_TRIED, _MOST_TRIED = 2, 8
+_LEAST_TRIED, _MOST_TRIED = 2, 3
 """Iterations of each job in the trial of a plan, with many jobs and with few."""
-_MOST_SWEEPS = 4
+_MOST_SWEEPS = 2
 """Largest number of times that the search gives each job its best rank."""
 
 Slots = tuple[tuple[Circle, Mapping[int, int]], ...]
@@ -67,8 +66,8 @@ class Search:
         self._peaks: Floats = np.array([demand.max(axis=0) for demand in self._demands])
         self._ideal_s = np.array([job.ideal_s for job in case.jobs])
         self._sending_s = np.array([job.sending_s for job in case.jobs])
-        phases_s = [np.array([phase.ideal_s for phase in job.phases]) for job in case.jobs]
-        self._bits: Floats = np.array([s @ demand for s, demand in zip(phases_s, self._demands, strict=True)])
+        jobs = zip(case.jobs, self._demands, strict=True)
+        self._bits: Floats = np.array([np.array(job.phases)[:, 1] @ demand for job, demand in jobs])
         """Bits of an iteration of each job on each link / capacity, in seconds."""
         uses = self._peaks > 0
         self._beside = [np.flatnonzero((uses & uses[number]).any(axis=1)).tolist() for number in self._numbers]
@@ -78,9 +77,10 @@ class Search:
         together = guaranteed_s(case, dict.fromkeys(self._numbers, Choice()))
         self.promise_s = tuple(together[number] for number in self._numbers)
         """Guaranteed iteration times if all jobs are free and have one rank."""
-        paid = objective is Objective.WORK and ranks > 1 and case.floor > 0
+        self._pays = objective is Objective.WORK and ranks > 1 and case.floor > 0
+        """Whether a job may get slower for the good of others, down to its floor."""
         self._most_s = [
-            max(promise_s, job.ideal_s + job.sending_s * (1 / case.floor - 1)) if paid else promise_s
+            max(promise_s, job.ideal_s + job.sending_s * (1 / case.floor - 1)) if self._pays else promise_s
             for job, promise_s in zip(case.jobs, self.promise_s, strict=True)
         ]
         """Largest iteration time that may be guaranteed to each job."""
@@ -103,7 +103,7 @@ class Search:
                     break
                 left = {number: place for number, place in left.items() if number not in late}
         found_s = tuple(took_s[number] for number in self._numbers)
-        costs = tuple(self._objective.cost(job, s) for job, s in zip(self._case.jobs, found_s, strict=True))
+        costs = tuple(map(self._objective.cost, self._case.jobs, found_s))
         return Shared(tuple(ranks), tuple(kept), found_s, costs)
 
     def key(self, costs: Sequence[float]) -> tuple[float, ...]:
@@ -133,27 +133,22 @@ class Search:
     def chosen(self) -> Shared:
         """Return the best plan. If ranks are worth work, it is that of few candidates which loses least in a trial.
 
-        Guaranteed times assume the worst alignment of jobs at every moment, so they undervalue ranks: Crux's often lose
-        less work on average than the plan with the best guarantees."""
+        Guaranteed times assume the worst alignment at every moment, so they undervalue ranks, such as those of Crux."""
         best = self.best()
-        averages = self._objective is Objective.WORK and self._ranks > 1 and self._case.floor > 0
-        if not averages or not any(self.key(best.costs)):
+        if not self._pays or not any(self.key(best.costs)):
             return best
-        plans = [best, self._raised(self.of_crux()), self.judged([0 for _ in self._numbers], ())]
+        others = (self._raised(self.of_crux()), self.judged([0 for _ in self._numbers], ()))
+        plans = [best, *(plan for plan in others if plan != best)]
         trial = Trial(self._case, self._demands)
-        iterations = max(_LEAST_TRIED, min(_MOST_TRIED, 128 // len(plans[0].ranks)))
+        iterations = max(_LEAST_TRIED, min(_MOST_TRIED, 128 // len(best.ranks)))
 
         def lost(plan: Shared) -> float:
+            at = {number: (circle, place) for circle, places in plan.slots for number, place in places.items()}
             choices = {number: Choice(0, rank) for number, rank in enumerate(plan.ranks)}
-            period_s = [0.0 for _ in self._numbers]
-            for circle, places in plan.slots:
-                for number, place in places.items():
-                    choices[number] = self._member(circle, number, place, plan.ranks)
-                    period_s[number] = circle.period_s
+            choices |= {n: self._member(circle, n, place, plan.ranks) for n, (circle, place) in at.items()}
+            period_s = [at[n][0].period_s if n in at else 0.0 for n in self._numbers]
             took_s = trial.mean_s(choices, period_s, iterations).tolist()
-            return self._objective.total(
-                [self._objective.cost(*of) for of in zip(self._case.jobs, took_s, strict=True)]
-            )
+            return self._objective.total([*map(self._objective.cost, self._case.jobs, took_s)])
 
         return min(plans, key=lost)
 
@@ -162,8 +157,7 @@ class Search:
         plan, at_once = self.judged(ranks, ()), 1 + len(ranks) // 16
         while not self.admits(plan):
             excess = [s / most_s for s, most_s in zip(plan.iteration_s, self._most_s, strict=True)]
-            behind = sorted((number for number in self._numbers if plan.ranks[number]), key=excess.__getitem__)
-            raised = behind[-at_once:]
+            raised = sorted(np.flatnonzero(plan.ranks).tolist(), key=excess.__getitem__)[-at_once:]
             plan = self.judged([rank - (number in raised) for number, rank in enumerate(plan.ranks)], ())
         return plan
 
@@ -174,11 +168,11 @@ class Search:
         yield from packed
         yield from self.of_cassini()
         if self._ranks > 1:
-            yield (of_crux := self.judged(self.of_crux(), ()))
+            yield self.judged(self.of_crux(), ())
             middle = self.judged([self._ranks // 2 for _ in self._numbers], ())
             irregular = tuple(0 if job.regular else self._ranks - 1 for job in self._case.jobs)
             behind = [] if irregular == alike else [*self._packed(irregular)]
-            for plan in (min(packed, key=self.penalised), of_crux, middle, *sorted(behind, key=self.penalised)[:1]):
+            for plan in (min(packed, key=self.penalised), middle, *sorted(behind, key=self.penalised)[:1]):
                 yield self._improved(plan)
 
     def of_crux(self) -> tuple[int, ...]:
@@ -220,8 +214,7 @@ class Search:
         if key not in self._packings:
             self._packings[key] = self._packing(circle, able, ranks)
         places = self._packings[key]
-        gains = {number for number in places if self._gain(number, self._part_s(circle, number))}
-        return places if gains else {}
+        return places if any(self._gain(number, circle.part_s(number)) for number in places) else {}
 
     def _packing(self, circle: Circle, able: Sequence[int], ranks: Sequence[int]) -> dict[int, int]:
         """Return the places of members, with short slots at first; they leave the rest of the circle in one piece."""
@@ -237,13 +230,9 @@ class Search:
         return best
 
     def _able(self, circle: Circle, free: Sequence[int], ranks: Sequence[int]) -> list[int]:
-        """Return the jobs that may become members: their links have time for the bits of all members.
-
-        Jobs that may not send at any time."""
-        able = np.zeros(len(ranks), bool)
-        able[[n for n in free if circle.turns[n] and self._part_s(circle, n) <= self.promise_s[n] * (1 + EPSILON)]] = (
-            True
-        )
+        """Return the jobs that may become members: their links have time for the bits of all members."""
+        allowed = [n for n in free if circle.turns[n] and circle.part_s(n) <= self.promise_s[n] * (1 + EPSILON)]
+        able = np.isin(self._numbers, allowed)
         room, equal, turns = self._room(ranks), np.array(ranks) == 0, np.array(circle.turns)
         most = 1 + np.maximum(0.0, circle.period_s / np.maximum(1, turns) - self._ideal_s) / self._sending_s
         while able.sum() > 1:
@@ -256,9 +245,6 @@ class Search:
                 return np.flatnonzero(able).tolist()
             able = kept
         return []
-
-    def _part_s(self, circle: Circle, number: int) -> float:
-        return circle.period_s / circle.turns[number]
 
     def _gain(self, number: int, took_s: float) -> bool:
         return took_s < self.promise_s[number] * (1 - LEAST_GAIN)
@@ -294,9 +280,7 @@ class Search:
         order = sorted(self._numbers, key=lambda number: -plan.costs[number])
         for _ in range(_MOST_SWEEPS):
             before = list(ranks)
-            for number in order:
-                if number in at:
-                    continue
+            for number in [each for each in order if each not in at]:
                 tried = []
                 for rank in range(self._ranks):
                     ranks[number] = rank
@@ -316,8 +300,7 @@ class Search:
         }
         key = (number, circle, *choices.values())
         if key not in self._known:
-            took_s = iteration_s(self._case, choices, number, circle.period_s, circle.max_wait)
-            self._known[key] = took_s
+            self._known[key] = iteration_s(self._case, choices, number, circle.period_s, circle.max_wait)
         return self._known[key]
 
     # ---- bounds
@@ -329,12 +312,8 @@ class Search:
         without common jobs are chosen, the costly ones first."""
         needs = self._bits / self._ideal_s[:, None]
         by_links = max(self._objective.bound(self._case.jobs, column, 1.0) for column in needs.T.tolist())
-        found = [
-            (self._pair_bound(one, other), one, other)
-            for one in self._numbers
-            for other in self._beside[one]
-            if one < other
-        ]
+        pairs = ((one, other) for one in self._numbers for other in self._beside[one] if one < other)
+        found = [(self._pair_bound(*pair), *pair) for pair in pairs]
         costs, used = [0.0], set[int]()
         for cost, *pair in sorted(found, reverse=True):
             if used.isdisjoint(pair):

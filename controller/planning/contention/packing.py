@@ -67,10 +67,8 @@ class Packing:
 
     def _slots_of(self, job: TimedJob, turns: int, full: bool) -> tuple[Floats, Floats]:
         """Return the seconds of each cell in the first slot of each phase, and whether others see any of its slots."""
-        every_s = self._circle.period_s / turns
-        stretch = 1 + max(0.0, every_s - job.ideal_s) / job.sending_s if full else 1.0
-        own, seen = [], []
-        planned_s = earliest_s = 0.0
+        stretch = job.stretch(self._circle.period_s / turns) if full else 1.0
+        own, seen, planned_s, earliest_s = [], [], 0.0, 0.0
         for phase, (compute_s, ideal_s) in enumerate(job.phases):
             planned_s, earliest_s = (at + compute_s if phase else at for at in (planned_s, earliest_s))
             own.append(self._covered_s(planned_s, ideal_s * stretch))
@@ -140,8 +138,7 @@ class Packing:
         """Return the place where the fewest seconds are late, then where the least progress is lost."""
         demand, every = self._demands[job], self._every[job]
         links = np.flatnonzero(demand.any(axis=0))
-        room = self._room[links]
-        loads = [(self._total[links] + bps[links, None]) / room for bps in demand]
+        loads = [(self._total[links] + bps[links, None]) / self._room[links] for bps in demand]
         late_s, lost_s = np.zeros(every), np.zeros(every)
         needs_s = self._needs_s[self._windows[job]]
         for own_at, bps, load, need_s in zip(self._own_at[job], demand, loads, needs_s, strict=False):

@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks.contention.cases import crux_case, one_of_each_pair
 from benchmarks.contention.enumeration import enumerated
-from benchmarks.contention.exact import Costs, solve
+from benchmarks.contention.exact import Costs, price_bound, solve
 from controller.planning.contention import cassini, crux
 from controller.planning.contention.circles import NO_CIRCLE, Circle, circles
-from controller.planning.contention.fluid import Case, Choice, Objective, Phase, TimedJob, price_bound
+from controller.planning.contention.fluid import Case, Choice, Objective, Phase, TimedJob
 from signalbox.jobs.spec import JobId
 from tests.support.planning.timed_jobs import random_case
 from tests.unit.planning.contention.test_fluid import job

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from benchmarks.contention.cases import WORKED_EXAMPLE
+from benchmarks.contention.exact import price_bound, utilization
 from controller.planning.contention.circles import circles
 from controller.planning.contention.fluid import (
     Case,
@@ -17,8 +18,6 @@ from controller.planning.contention.fluid import (
     Phase,
     TimedJob,
     guaranteed_s,
-    price_bound,
-    utilization,
 )
 from signalbox.jobs.spec import JobId
 from tests.support.planning.timed_jobs import random_case, simulated_s
