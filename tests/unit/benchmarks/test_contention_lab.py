@@ -56,7 +56,8 @@ def test_ratios_are_those_of_each_repetition_with_the_interval_of_their_mean() -
     ("name", "ratios", "words"),
     [
         ("two", {"alone": [1.0], "worst": [1.5], "shared": [1.06]}, "1.060 times as long as alone"),
-        ("loop", {"alone": [1.0], "worst": [1.4], "shared": [1.04]}, "1.346 times better than the worst alignment"),
+        ("two", {"alone": [1.0], "worst": [1.4], "shared": [1.04]}, "1.346 times better than the worst alignment"),
+        ("loop", {"alone": [1.0], "worst": [1.33], "shared": [1.04]}, ""),  # a third of the time cannot lose more
         ("jitter", {"alone": [1.0], "today": [1.2], "shared": [1.21]}, "slower than without slots"),
         ("classes", {"alone": [1.0], "today": [1.2], "shared": [1.04]}, "high takes 1.040 times"),
         ("classes", {"alone": [1.0], "today": [1.2], "shared": [20.0]}, "below its floor"),
