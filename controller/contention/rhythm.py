@@ -21,6 +21,8 @@ WINDOW = 16
 """Number of latest iterations over which a mean is taken."""
 KEPT = 64
 """Number of latest iterations that are kept."""
+SURELY = 2.0
+"""Difference of the latest iterations from all kept ones, in standard deviations, that shows a change."""
 NORMAL = 1.4826
 """Standard deviation of a normal distribution / its median absolute deviation."""
 UNMEASURED = 1 - 1e-6
@@ -92,9 +94,15 @@ class Rhythm:
 
     @property
     def computed_s(self) -> float | None:
-        """Usual time in which an iteration does not communicate; None while it was not measured."""
+        """Usual time in which an iteration does not communicate; None while it was not measured.
+
+        It is the median of all kept iterations, because a circle has room for few per cent of error, and the median of
+        few iterations varies by more. The latest iterations count alone when they differ clearly."""
         found = self._computed_s
-        return median(found[-USUAL:]) if len(found) >= USUAL else None
+        if len(found) < USUAL:
+            return None
+        usual_s, latest_s = median(found), median(found[-USUAL:])
+        return latest_s if abs(latest_s - usual_s) > SURELY * _spread(found[-USUAL:]) else usual_s
 
     @property
     def until_s(self) -> float:
@@ -108,7 +116,7 @@ class Rhythm:
         Without measured communication, it is the spread of the period as a fraction of the period."""
         found = self._computed_s or self._periods_s
         usual = median(found) if found else 0.0
-        return NORMAL * median(abs(each - usual) for each in found) / usual if usual > 0 else 0.0
+        return _spread(found) / usual if usual > 0 else 0.0
 
     def mean(self, count: int) -> Mean | None:
         """Return the mean time of the latest ``count`` iterations, with waits; None if fewer are known."""
@@ -137,6 +145,12 @@ class Rhythm:
     def _later(self) -> Iterable[Beat]:
         """All iterations but the first ones of the job, which are often slow."""
         return (beat for beat in self.beats if beat.number >= FIRST_ITERATIONS)
+
+
+def _spread(times_s: Sequence[float]) -> float:
+    """Return the standard deviation of normally distributed times, from their median absolute deviation."""
+    usual_s = median(times_s)
+    return NORMAL * median(abs(each - usual_s) for each in times_s)
 
 
 def _beat(iteration: IterationTime, ended_at: float, before: Beat | None) -> Beat:

@@ -89,7 +89,7 @@ def _by_phase(
     """Return two lists of times by phase: computing before its communication, and computing that overlaps with it.
 
     ``phases``: announced number of each phase; the steps of an announced phase are phases of their own. ``computed_s``:
-    measured sum of the first list, which corrects the announced times."""
+    measured sum of the first list, which corrects the announced times unless they are about the same."""
     alone, overlapping = [0.0] * len(phases), [0.0] * len(phases)
     for each in compute:
         if each.phase is not None:
@@ -101,6 +101,6 @@ def _by_phase(
     announced_s = math.fsum(alone)
     if computed_s is not None and not announced_s:
         alone[0] = computed_s
-    elif computed_s is not None:
+    elif computed_s is not None and not math.isclose(computed_s, announced_s, rel_tol=CHANGE):
         alone = [each * computed_s / announced_s for each in alone]
     return alone, overlapping

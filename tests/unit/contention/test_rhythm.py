@@ -1,6 +1,7 @@
 """Times of iterations, and what is usual."""
 
 import math
+import random
 
 import pytest
 
@@ -26,6 +27,18 @@ def test_usual_times_are_known_after_eight_iterations_beyond_the_first_two() -> 
     assert found.waited_s == pytest.approx(0.1 * (USUAL + 2))
     assert found.jitter == pytest.approx(0, abs=1e-9)
     assert found.next_at == pytest.approx(100 + 1.1 * (USUAL + 1) + 0.6)
+
+
+def test_computing_is_the_median_of_many_iterations_unless_it_has_clearly_changed() -> None:
+    chance = random.Random(1)
+    found, seen = Rhythm(), []
+    for n in range(200):
+        compute_s = chance.gauss(0.6, 0.03) * (1.3 if n >= 150 else 1.0)
+        ended_at = found.beats[-1].ended_at + compute_s + 0.4 if n else 100.0
+        found = found.and_now([IterationTime(n, compute_s + 0.4, 0.4, ended_at, compute_s)])
+        seen.append(found.computed_s or 0.0)
+    assert all(each == pytest.approx(0.6, rel=0.02) for each in seen[50:150])
+    assert all(each == pytest.approx(0.78, rel=0.08) for each in seen[160:])
 
 
 def test_work_between_iterations_counts_as_computing() -> None:

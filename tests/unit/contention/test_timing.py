@@ -46,6 +46,12 @@ def test_announced_computing_precedes_the_phase_that_it_names() -> None:
     assert not timed.keeps_slots, "it is not known to be regular"
 
 
+def test_measured_computing_that_is_about_the_announced_one_leaves_it() -> None:
+    compute = [{"seconds": 1}, {"seconds": 2, "before": 2}]
+    for measured_s in (2.96, 3.04):
+        assert times(found(Measured(measured_s, math.inf, True), compute=compute)) == [(0, 1.0), (1, 2.0)]
+
+
 def test_measured_computing_corrects_the_announced_one() -> None:
     compute = [{"seconds": 1}, {"seconds": 2, "before": 2}]
     assert times(found(Measured(6.0, math.inf, True), compute=compute)) == [(0, 2.0), (1, 4.0)]
