@@ -1,6 +1,7 @@
 """Many jobs on a leaf-spine of 64 leaves and 32 spines, 2:1 or 4:1 oversubscribed: ours beside all baselines.
 
-A cell is one fabric with its jobs (``oversubscribed``); it has the figures for every jitter and objective.
+A cell is one fabric with its jobs (``oversubscribed``); it has the figures for every jitter and objective. The mixes of
+jobs take turns from seed to seed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from benchmarks.contention.oversubscribed import oversubscribed
+from benchmarks.contention.oversubscribed import MIXES, oversubscribed
 from benchmarks.measures import Row
 from controller.planning.contention.fluid import Case, Objective, Phase, TimedJob
 from controller.planning.plan import answered
@@ -44,12 +45,16 @@ class Setting(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.ratio}to1-{self.jobs}jobs-{self.seed}"
+        return f"{self.ratio}to1-{self.jobs}jobs-{self.mix}-{self.seed}"
+
+    @property
+    def mix(self) -> str:
+        return [*MIXES][self.seed % len(MIXES)]
 
 
 def case_in(setting: Setting) -> Case:
     """Return the jobs of a cell with the routes of our planner, of ECMP, of the published greedy, and of Crux."""
-    problem, timings = oversubscribed(setting.seed, setting.jobs, setting.ratio)
+    problem, timings = oversubscribed(setting.seed, setting.jobs, setting.ratio, setting.mix)
     jobs = [
         TimedJob(job, tuple(Phase(*of[1:]) for of in timing.phases), (), timing.work, regular=timing.keeps_slots)
         for job, timing in timings.items()
