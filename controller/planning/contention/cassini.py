@@ -74,9 +74,8 @@ def shifts(case: Case, ways: Sequence[int], period_s: float, turns: Sequence[int
 def _best_shifts(profiles: Sequence[Floats], limits: Sequence[int], capacity_bps: float) -> list[int]:
     found = [0]
     total = profiles[0]
-    angles = np.arange(len(total))
     for demand, limit in zip(profiles[1:], limits[1:], strict=True):
-        shifted = demand[(angles - angles[:limit, None]) % len(angles)]
+        shifted = demand[(np.arange(len(total)) - np.arange(limit)[:, None]) % len(total)]
         by = int(np.maximum(0.0, total + shifted - capacity_bps).sum(axis=1).round(9).argmin())
         found.append(by)
         total = total + np.roll(demand, by)

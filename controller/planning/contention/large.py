@@ -31,8 +31,6 @@ STEPS_PER_JOB = 30
 """Number of times that a job gets a place, over all packings of a search, per job of the case."""
 LEAST_GAIN = 0.005
 """Relative gain of an iteration below which a job gets no slot."""
-_LEAST_TRIED, _MOST_TRIED = 2, 3
-"""Iterations of each job in the trial of a plan, with many jobs and with few."""
 _MOST_SWEEPS = 2
 """Largest number of times that the search gives each job its best rank."""
 
@@ -103,8 +101,7 @@ class Search:
                     break
                 left = {number: place for number, place in left.items() if number not in late}
         found_s = tuple(took_s[number] for number in self._numbers)
-        costs = tuple(map(self._objective.cost, self._case.jobs, found_s))
-        return Shared(tuple(ranks), tuple(kept), found_s, costs)
+        return Shared(tuple(ranks), tuple(kept), found_s, tuple(map(self._objective.cost, self._case.jobs, found_s)))
 
     def key(self, costs: Sequence[float]) -> tuple[float, ...]:
         """Return what a plan makes small: all costs from the worst on, or their sum."""
@@ -140,7 +137,7 @@ class Search:
         others = (self._raised(self.of_crux()), self.judged([0 for _ in self._numbers], ()))
         plans = [best, *(plan for plan in others if plan != best)]
         trial = Trial(self._case, self._demands)
-        iterations = max(_LEAST_TRIED, min(_MOST_TRIED, 128 // len(best.ranks)))
+        iterations = 3 if len(best.ranks) <= 42 else 2
 
         def lost(plan: Shared) -> float:
             at = {number: (circle, place) for circle, places in plan.slots for number, place in places.items()}

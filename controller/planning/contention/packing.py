@@ -176,5 +176,4 @@ class Packing:
             late = left.keys() & {self._job[slot] for slot in slots}
             if not late:
                 return left
-            for job in late:
-                del left[job]
+            left = {job: place for job, place in left.items() if job not in late}

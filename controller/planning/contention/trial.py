@@ -39,7 +39,8 @@ class Trial:
         speeds: dict[bytes, Floats] = {}
         phase, done = np.zeros(count, int), np.zeros(count, int)
         left_s, first_s = np.zeros(count), np.zeros(count)
-        due_s = np.array([self._start_s(choices, job) for job in range(count)])
+        due_s = self._ideal_s * (np.arange(count) * _GOLDEN % 1)
+        due_s = np.array([due_s[job] if (at := choices[job].start_s) is None else at for job in range(count)])
         latest_s = first_s.copy()
         now_s = 0.0
         for _ in range(_MOST_EVENTS):
@@ -72,10 +73,6 @@ class Trial:
         counted = done - _SKIPPED - 1
         means: Floats = np.divide(latest_s - first_s, counted, out=np.full(count, np.inf), where=counted > 0)
         return means
-
-    def _start_s(self, choices: Choices, job: int) -> float:
-        start_s = choices[job].start_s
-        return float(self._ideal_s[job]) * (job * _GOLDEN % 1) if start_s is None else start_s
 
     def _speeds(self, demand: Floats, ranks: Ints, sends: Bools) -> Floats:
         """Return the progress per second of each job that sends."""
