@@ -17,7 +17,7 @@ from controller.alarms import Alarm
 from controller.config import Config
 from controller.contention.keeping import NEAR, Member, leads_s, same_circle
 from controller.contention.rhythm import USUAL, WINDOW, Mean, Rhythm
-from controller.contention.timing import UNKNOWN, Measured, measured, timing
+from controller.contention.timing import UNKNOWN, Measured, measured, timing, with_common_periods
 from controller.core.messages import NO_EFFECTS, Arrange, Effects, Extension, Work, at_once, when_quiet
 from controller.core.state import State
 from controller.fabric.topology import Fabric
@@ -25,7 +25,7 @@ from controller.jobs.job import Job
 from controller.planning.plan import Circle, Sharing
 from controller.planning.problem import Timing
 from controller.planning.snapshot import NO_TIMINGS
-from controller.shared_map import SharedMap, differing, per_key, updated
+from controller.shared_map import Memo, SharedMap, differing, per_key, updated
 from controller.status import CirclePart, ExtensionStatus, JobTiming, PublishedSlot, TimingState
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, same_traffic
@@ -74,6 +74,7 @@ class ContentionExtension(Extension):
         self._published: Mapping[JobId, JobTiming] = SharedMap()
         self._planned_jobs: Collection[JobId] = frozenset()
         self._timings = per_key(self._timing)
+        self._with_common_periods = Memo(with_common_periods)
         self._given: Mapping[JobId, Timing] = NO_TIMINGS
         """Result of the latest call of ``timings``."""
 
@@ -83,7 +84,7 @@ class ContentionExtension(Extension):
         timed, effects = self._registered(self._s.jobs.jobs[job_id]), NO_EFFECTS
         timed.rhythm = timed.rhythm.and_now(new)
         found = measured(timed.rhythm, self._of_config.max_jitter)
-        if found.differs(self._measured.get(job_id, UNKNOWN)):
+        if found.differs(self._measured.get(job_id, UNKNOWN), timed.rhythm.error):
             self._measured = updated(self._measured, {job_id: found})
             effects = self._plan(now)
         if timed.member:
@@ -141,7 +142,7 @@ class ContentionExtension(Extension):
             self._measured = updated(self._measured, dict.fromkeys(gone))
             self._resting = updated(self._resting, dict.fromkeys(gone))
             self._published = updated(self._published, dict.fromkeys(gone))
-        self._given = self._timings(jobs, self._measured, self._resting)
+        self._given = self._with_common_periods(self._timings(jobs, self._measured, self._resting), self._measured)
         return self._given
 
     @property

@@ -20,7 +20,7 @@ SAME_START = 0.02
 """Difference, as a fraction of the planned iteration, up to which two slots count as the same."""
 SLOWER = 0.01
 """Relative increase of the mean time of an iteration from which slots are withdrawn."""
-SURE = 2.0
+SURE = 3.0
 """Standard errors that are added to ``SLOWER``, because times vary."""
 WAITS = 0.5
 """Part of the granted waits that a job must have waited to count as keeping its slot."""

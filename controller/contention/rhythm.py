@@ -64,8 +64,6 @@ class Rhythm:
     beats: tuple[Beat, ...] = ()
     waited_s: float = 0.0
     """Waits of all iterations together."""
-    least_communication_s: float = math.inf
-    """Shortest measured communication time: that of an iteration which shared no link."""
 
     def and_now(self, new: Iterable[IterationTime]) -> Rhythm:
         """Return the rhythm after further iterations, oldest first."""
@@ -74,10 +72,8 @@ class Rhythm:
             if iteration.ended_at is not None:
                 beats.append(_beat(iteration, iteration.ended_at, beats[-1] if beats else None))
         added = beats[len(self.beats) :]
-        least_s = min((b.communication_s for b in added if b.computed_s is not None and b.number >= FIRST_ITERATIONS),
-                      default=math.inf)  # fmt: skip
         waited_s = self.waited_s + math.fsum(beat.waited_s for beat in added)
-        return Rhythm(tuple(beats[-KEPT:]), waited_s, min(self.least_communication_s, least_s))
+        return Rhythm(tuple(beats[-KEPT:]), waited_s)
 
     def anew(self) -> Rhythm:
         """Return the rhythm without iterations, because the job sends other traffic now."""
@@ -103,6 +99,11 @@ class Rhythm:
             return None
         usual_s, latest_s = median(found), median(found[-USUAL:])
         return latest_s if abs(latest_s - usual_s) > SURELY * _spread(found[-USUAL:]) else usual_s
+
+    @property
+    def error(self) -> float:
+        """Standard error of ``computed_s``, as a fraction of it: that of a mean times sqrt(pi / 2), as for a median."""
+        return math.sqrt(math.pi / 2 / max(1, len(self._computed_s))) * self.jitter
 
     @property
     def until_s(self) -> float:

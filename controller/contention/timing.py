@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from controller.contention.rhythm import Rhythm
@@ -11,15 +12,16 @@ from controller.fabric.topology import Host
 from controller.jobs.job import Job
 from controller.planning.problem import PhaseTime, Timing
 from controller.planning.snapshot import ideal_time_s
+from controller.shared_map import updated
 from signalbox.jobs.collectives import announced_phases
-from signalbox.jobs.spec import Compute, JobSpec
+from signalbox.jobs.spec import Compute, JobId, JobSpec
 
 CHANGE = 0.02
 """Relative change of a measured time from which the planner is told the new one."""
-MOST_SLOWED = 1.5
-"""Largest ratio of a measured communication time to the ideal time that counts as the job's own.
-
-A library may be slower than its links. A larger ratio means that the job has always shared its links."""
+COMMON = 0.02
+"""Relative difference of periods up to which jobs share a circle."""
+SURE = 2.0
+"""Standard errors by which a time must differ at least, because times vary."""
 
 
 class Measured(NamedTuple):
@@ -27,27 +29,30 @@ class Measured(NamedTuple):
 
     computed_s: float | None
     """Time of an iteration without communication; None while it was not measured."""
-    communication_s: float
-    """Shortest communication time; infinite while it was not measured."""
     is_regular: bool
     """Whether at least eight iterations are known, and their times vary by no more than allowed."""
+    error_s: float = 0.0
+    """Standard error of ``computed_s``."""
 
-    def differs(self, other: Measured) -> bool:
-        """Return whether the planner should use these times in place of the other ones."""
+    def differs(self, other: Measured, error: float = 0.0) -> bool:
+        """Return whether the planner should use these times in place of the other ones.
+
+        ``error``: relative standard error of ``computed_s``."""
         known = self.computed_s is None, self.is_regular
         if known != (other.computed_s is None, other.is_regular):
             return True
-        pairs = (self.computed_s or 0.0, other.computed_s or 0.0), (self.communication_s, other.communication_s)
-        return not all(math.isclose(one, two, rel_tol=CHANGE, abs_tol=1e-4) for one, two in pairs)
+        most = max(CHANGE, SURE * error)
+        return not math.isclose(self.computed_s or 0.0, other.computed_s or 0.0, rel_tol=most, abs_tol=1e-4)
 
 
-UNKNOWN = Measured(None, math.inf, False)
+UNKNOWN = Measured(None, False)
 
 
 def measured(rhythm: Rhythm, max_jitter: float) -> Measured:
     if not rhythm.is_known:
         return UNKNOWN
-    return Measured(rhythm.computed_s, rhythm.least_communication_s, rhythm.jitter <= max_jitter)
+    error_s = rhythm.error * (rhythm.computed_s or 0.0)
+    return Measured(rhythm.computed_s, rhythm.jitter <= max_jitter, error_s)
 
 
 def timing(job: Job, hosts: Mapping[str, Host], found: Measured, may_keep: bool) -> Timing | None:
@@ -60,23 +65,45 @@ def timing(job: Job, hosts: Mapping[str, Host], found: Measured, may_keep: bool)
         return None
     nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
     ideal_s = ideal_time_s(job.virtual_links, nic_bps, job.overhead)
-    total_s = math.fsum(ideal_s.values())
-    slowed = (
-        min(max(found.communication_s / total_s, 1.0), MOST_SLOWED) if math.isfinite(found.communication_s) else 1.0
-    )
     announced = tuple(ideal_s)
     if any(each.phase is not None or each.before is not None for each in compute):
         numbers = announced_phases(job.spec)
         announced = numbers if job.phases_known and len(numbers) == len(ideal_s) else announced
     alone, overlapping = _by_phase(compute, announced, found.computed_s)
     phases = tuple(
-        PhaseTime(phase, alone_s, max(slowed * ideal, overlapping_s))
+        PhaseTime(phase, alone_s, max(ideal, overlapping_s))
         for (phase, ideal), alone_s, overlapping_s in zip(ideal_s.items(), alone, overlapping, strict=True)
     )
     gpus = job.spec.gpus or len(job.spec.endpoints)
     work = job.spec.work_per_iteration or gpus * math.fsum([*alone, *overlapping])
     keeps = may_keep and found.is_regular and job.spec.keeps_slots
     return Timing(phases, gpus, work, job.spec.weight or 1.0, keeps)
+
+
+def with_common_periods(timings: Mapping[JobId, Timing], found: Mapping[JobId, Measured]) -> Mapping[JobId, Timing]:
+    """Return the timings with equal periods for jobs with slots whose periods differ by little.
+
+    Periods may differ by measuring errors, or by ``COMMON``. The computing of the quicker jobs becomes longer."""
+    period_s = {job: _period_s(timing) for job, timing in timings.items() if timing.keeps_slots}
+    groups = list[list[JobId]]()
+    for job in sorted(period_s, key=lambda job: (period_s[job], job)):
+        first = groups[-1][0] if groups else job
+        error_s = SURE * math.hypot(found[first].error_s, found[job].error_s)
+        if groups and period_s[job] - period_s[first] <= max(error_s, COMMON * period_s[first]):
+            groups[-1].append(job)
+        else:
+            groups.append([job])
+    longer_s = {job: period_s[group[-1]] - period_s[job] for group in groups for job in group}
+    return updated(timings, {job: _longer(timings[job], more_s) for job, more_s in longer_s.items() if more_s > 0})
+
+
+def _period_s(timing: Timing) -> float:
+    return math.fsum(each.compute_s + each.ideal_s for each in timing.phases)
+
+
+def _longer(timing: Timing, more_s: float) -> Timing:
+    first, *others = timing.phases
+    return replace(timing, phases=(first._replace(compute_s=first.compute_s + more_s), *others))
 
 
 def _announced(spec: JobSpec) -> tuple[Compute, ...]:

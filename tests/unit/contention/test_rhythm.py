@@ -1,6 +1,5 @@
 """Times of iterations, and what is usual."""
 
-import math
 import random
 
 import pytest
@@ -23,7 +22,7 @@ def test_usual_times_are_known_after_eight_iterations_beyond_the_first_two() -> 
     found = rhythm(USUAL + 2, waited_s=0.1)
     assert found.is_known
     assert (found.period_s, found.computed_s, found.until_s) == pytest.approx((1.0, 0.6, 0.6))
-    assert (found.least_communication_s, found.recent_s) == pytest.approx((0.4, 1.1))
+    assert found.recent_s == pytest.approx(1.1)
     assert found.waited_s == pytest.approx(0.1 * (USUAL + 2))
     assert found.jitter == pytest.approx(0, abs=1e-9)
     assert found.next_at == pytest.approx(100 + 1.1 * (USUAL + 1) + 0.6)
@@ -51,9 +50,8 @@ def test_work_between_iterations_counts_as_computing() -> None:
 def test_an_iteration_that_is_all_communication_was_not_measured() -> None:
     found = Rhythm().and_now(IterationTime(n, 1.0, 1.0, 100.0 + n) for n in range(20))
     assert found.computed_s is None
-    assert found.least_communication_s == math.inf
     known = Rhythm().and_now(IterationTime(n, 1.0, 1.0, 100.0 + n, 0.7) for n in range(20))
-    assert (known.computed_s, known.least_communication_s) == pytest.approx((0.7, 0.3))
+    assert known.computed_s == pytest.approx(0.7)
 
 
 def test_gaps_and_iterations_without_an_end_have_no_interval() -> None:

@@ -1,17 +1,17 @@
 """Times of a job for the planner."""
 
-import math
 from typing import Any
 
 import pytest
 
 from controller.contention.rhythm import Rhythm
-from controller.contention.timing import MOST_SLOWED, UNKNOWN, Measured, measured, timing
+from controller.contention.timing import UNKNOWN, Measured, measured, timing, with_common_periods
 from controller.fabric.topology import Dpid, Host, PortNo, PortRef
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.planning.problem import Timing
 from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId
 from tests.support.job_specs import job_spec, sends
 
 IPS = ["10.0.1.1", "10.0.2.1"]
@@ -32,7 +32,7 @@ def times(timing: Timing | None) -> list[tuple[int, float]]:
 
 def test_without_announced_or_measured_computing_nothing_is_known() -> None:
     assert found() is None
-    assert found(Measured(None, 1.0, True)) is None
+    assert found(Measured(None, True)) is None
 
 
 def test_announced_computing_precedes_the_phase_that_it_names() -> None:
@@ -49,27 +49,17 @@ def test_announced_computing_precedes_the_phase_that_it_names() -> None:
 def test_measured_computing_that_is_about_the_announced_one_leaves_it() -> None:
     compute = [{"seconds": 1}, {"seconds": 2, "before": 2}]
     for measured_s in (2.96, 3.04):
-        assert times(found(Measured(measured_s, math.inf, True), compute=compute)) == [(0, 1.0), (1, 2.0)]
+        assert times(found(Measured(measured_s, True), compute=compute)) == [(0, 1.0), (1, 2.0)]
 
 
 def test_measured_computing_corrects_the_announced_one() -> None:
     compute = [{"seconds": 1}, {"seconds": 2, "before": 2}]
-    assert times(found(Measured(6.0, math.inf, True), compute=compute)) == [(0, 2.0), (1, 4.0)]
-    assert times(found(Measured(6.0, math.inf, True))) == [(0, 6.0), (1, 0.0)]
-
-
-@pytest.mark.parametrize(("measured_s", "factor"), [(0.5, 1.0), (2.5, 1.25), (99.0, MOST_SLOWED), (math.inf, 1.0)])
-def test_communication_that_is_slower_than_ideal_counts_up_to_a_limit(measured_s: float, factor: float) -> None:
-    ideal = found(Measured(1.0, 0.0, True))
-    timed = found(Measured(1.0, measured_s, True))
-    assert ideal
-    assert timed
-    total_s = sum(each.ideal_s for each in ideal.phases)
-    assert sum(each.ideal_s for each in timed.phases) == pytest.approx(factor * total_s, rel=0.1)
+    assert times(found(Measured(6.0, True), compute=compute)) == [(0, 2.0), (1, 4.0)]
+    assert times(found(Measured(6.0, True))) == [(0, 6.0), (1, 0.0)]
 
 
 def test_a_job_keeps_slots_if_it_is_regular_waits_and_may() -> None:
-    regular = Measured(1.0, 2.0, True)
+    regular = Measured(1.0, True)
     kept = [
         found(regular, keeps_slots=True),
         found(regular),
@@ -80,10 +70,10 @@ def test_a_job_keeps_slots_if_it_is_regular_waits_and_may() -> None:
 
 
 def test_what_the_announcement_says_about_its_worth_is_taken() -> None:
-    timed = found(Measured(3.0, 2.0, True), gpus=16, weight=2.0)
+    timed = found(Measured(3.0, True), gpus=16, weight=2.0)
     assert timed
     assert (timed.gpus, timed.work, timed.weight) == (16, 48.0, 2.0)
-    of_work = found(Measured(3.0, 2.0, True), work_per_iteration=1e15)
+    of_work = found(Measured(3.0, True), work_per_iteration=1e15)
     assert of_work
     assert of_work.work == 1e15
 
@@ -97,21 +87,34 @@ def test_the_first_parallelization_says_how_long_it_computes() -> None:
 
 def test_an_observed_job_has_no_times() -> None:
     job = JobRegistry(9, 999).register(RegisterJob(job_spec("job", IPS)), 0.0)
-    assert timing(job, HOSTS, Measured(1.0, 1.0, True), may_keep=True) is None
+    assert timing(job, HOSTS, Measured(1.0, True), may_keep=True) is None
+
+
+def test_periods_that_do_not_surely_differ_are_made_equal() -> None:
+    names = [JobId(name) for name in "abcd"]
+    computed_s = dict(zip(names, (1.0, 1.02, 1.1, 1.2), strict=True))
+    of = {name: found(Measured(s, True), keeps_slots=name != "d") for name, s in computed_s.items()}
+    timings = {name: timing for name, timing in of.items() if timing}
+    errors = {name: Measured(s, True, 0.01) for name, s in computed_s.items()}
+    longer = with_common_periods(timings, errors)
+    assert [times(longer[name])[0][1] for name in names] == pytest.approx([1.02, 1.02, 1.1, 1.2])
+    uncertain = {name: each._replace(error_s=0.06) for name, each in errors.items()}
+    longer = with_common_periods(timings, uncertain)
+    assert [times(longer[name])[0][1] for name in names] == pytest.approx([1.1, 1.1, 1.1, 1.2])
 
 
 def test_the_planner_is_told_new_times_only_if_they_differ() -> None:
     rhythm = Rhythm().and_now(IterationTime(n, 1.0, 0.4, 100.0 + n, 0.6) for n in range(20))
     now = measured(rhythm, 0.1)
-    assert now == pytest.approx((0.6, 0.4, True))
+    assert now == pytest.approx((0.6, True, 0.0), abs=1e-9)
     assert measured(Rhythm(), 0.1) == UNKNOWN
+    assert not now.differs(now._replace(computed_s=0.62), error=0.02)
     assert not now.differs(now._replace(computed_s=0.605))
     assert not UNKNOWN.differs(UNKNOWN)
     for other in (
         UNKNOWN,
         now._replace(computed_s=0.62),
         now._replace(computed_s=None),
-        now._replace(communication_s=0.38),
         now._replace(is_regular=False),
     ):
         assert now.differs(other)
