@@ -437,7 +437,7 @@ class ContentionConfig(TomlTable):
     floor: float = Field(default=0.1, gt=0, le=0.3)
     """Fraction of each link that every class but the first keeps."""
     objective: SharingObjective = SharingObjective.WORST
-    """worst (slowdown of an iteration), gpu-seconds (work lost per second), or weighted (sum of slowdowns)."""
+    """Quantity to minimize: worst slowdown, work lost per second (gpu-seconds), or a weighted mean."""
     dscp: tuple[Annotated[int, Field(ge=0, le=63)], ...] = Field(default=(10, 18, 26), min_length=3, max_length=3)
     """DSCP of the packets of each class, the first class first."""
     max_wait: float = Field(default=0.02, gt=0, le=0.1)

@@ -300,7 +300,7 @@ def default(field: FieldInfo) -> str:
     value = field.default.value if isinstance(field.default, Enum) else field.default
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{', '.join(value) if isinstance(value, tuple) else value}`"
+    return f"`{', '.join(map(str, value)) if isinstance(value, tuple) else value}`"
 
 
 # ---- text

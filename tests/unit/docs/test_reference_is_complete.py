@@ -8,6 +8,7 @@ import yaml
 from typer.main import get_command
 
 from controller.alarms import Alarm
+from controller.config import Config
 from controller.observability.families import FAMILIES
 from signalbox.cli import PANEL_OF, app
 from signalbox.file_forms import JobInFile
@@ -16,7 +17,8 @@ from signalbox.words import AlarmKind
 from tests.support.doc_pages import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
-ALARMS, JOB_SPEC, METRICS = ((REFERENCE / f"{name}.md").read_text() for name in ("alarms", "job-spec", "metrics"))
+NAMES = ("alarms", "configuration", "job-spec", "metrics")
+ALARMS, CONFIGURATION, JOB_SPEC, METRICS = ((REFERENCE / f"{name}.md").read_text() for name in NAMES)
 ALARM_ROWS = [
     [cell.strip() for cell in line.split("|")[1:-1]]
     for line in ALARMS.partition("\n## Alarms\n")[2].partition("\n## ")[0].splitlines()
@@ -60,6 +62,11 @@ def test_every_alarm_has_a_remedy_and_a_row_with_its_severity() -> None:
     assert [kind for kind in AlarmKind if f"\n### `{kind}`\n\n" not in ALARMS] == []
     rows = {row[0]: row for row in ALARM_ROWS}
     assert {kind: rows[f"`{kind}`"][2] for kind in AlarmKind} == {kind: Alarm(kind, "").severity for kind in AlarmKind}
+
+
+def test_every_setting_has_a_row() -> None:
+    assert [name for name in Config.model_fields if f"\n| `{name}` | " not in CONFIGURATION
+            and f"\n| `{name}." not in CONFIGURATION] == []  # fmt: skip
 
 
 def test_every_field_and_every_collective_of_a_job_has_a_row() -> None:
