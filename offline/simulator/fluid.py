@@ -126,8 +126,8 @@ class Fluid:
 
     Each connection has a number, by which the methods refer to it. A connection is idle until ``start``, and again when
     all its bits are sent; at this time ``advance`` returns the connection's number. The first of several connections
-    with a common queue represents all of them. ``now_s``: the time on the clock in seconds. ``floor``: fraction of each link that
-    every rank keeps."""
+    with a common queue represents all of them. ``now_s``: the time on the clock in seconds. ``floor``: fraction of each
+    link that every rank keeps."""
 
     def __init__(self, capacity_bps: Sequence[float] | Floats, floor: float = 0.0) -> None:
         self.now_s = 0.0
