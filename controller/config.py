@@ -442,6 +442,8 @@ class ContentionConfig(TomlTable):
     """DSCP of the packets of each class, the first class first."""
     max_wait: float = Field(default=0.02, gt=0, le=0.1)
     """Longest wait before an iteration, as a fraction of the planned iteration."""
+    max_stretch: float = Field(default=0.1, ge=0, le=1)
+    """Largest fraction by which an iteration in slots is planned longer than it is alone."""
     max_jitter: float = Field(default=0.15, gt=0, le=1)
     """Relative spread of compute times above which a job gets no slot."""
 

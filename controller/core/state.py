@@ -412,7 +412,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         load_events=LoadEvents(),
         counters=counters,
         tables=TableUses(config.counters.table_alarm_fraction),
-        cycle=PlanningCycle(config.planning, routes, SharingRules(of.classes, of.floor, of.objective, of.max_wait)),
+        cycle=PlanningCycle(config.planning, routes, SharingRules(of.classes, of.floor, of.objective, of.max_stretch)),
         wanted=Wanted({}, PinSet({}), {}),
         sync=sync,
         sending=Sending(sync, topology, phases),
