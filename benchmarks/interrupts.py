@@ -40,8 +40,8 @@ WAYS = ("Ctrl-C", "SIGTERM", "SIGHUP", "closed terminal", "closed shell", "Ctrl-
 """Ways to end a command.
 
 The kernel sends SIGHUP to the session leader when the terminal is closed. With "closed terminal" the leader is the
-command itself. With "closed shell" it is a shell that runs the command; the shell ends at once, and the kernel then
-sends SIGHUP to the command.
+command itself. With "closed shell" the leader is a shell that runs the command; the shell ends at once, and the kernel
+then sends SIGHUP to the command.
 """
 END_S = 90.0
 GRACE_S = 1.0
@@ -224,7 +224,7 @@ def interrupted(program: str, argv: Sequence[str], way: str, instant_s: float, r
 
 
 def instants(count: int, start_s: float, last_s: float) -> list[float]:
-    """Return ``count`` instants in seconds: half of them before ``start_s``, the others from then to ``last_s``."""
+    """Return ``count`` instants in seconds: half of them before ``start_s``, the other half from then to ``last_s``."""
     early = count // 2
     late = count - early
     return [start_s * i / early for i in range(early)] + [start_s + (last_s - start_s) * i / late for i in range(late)]

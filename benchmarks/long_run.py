@@ -4,7 +4,7 @@
 
 The real controller has a state directory, TLS, a tokens file and the default limits. In a cycle a client registers a
 job, updates it, renews its lease and ends it; four clients do so at the same time. With ``--folder`` a run continues
-with the state of the run before, so that a long one can be made in parts.
+with the state of the run before, so that a long run can be made in parts.
 
 The exit status is 1 when the memory has grown by more than 10 % since a fifth of the cycles was done. By then the
 controller remembers as much as it may: 10,000 ended jobs and 10,000 lease tokens.

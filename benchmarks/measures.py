@@ -67,8 +67,8 @@ def usage(process: subprocess.Popen[bytes] | subprocess.Popen[str] | None) -> Us
 def usage_by_part(main: int) -> dict[str, Usage]:
     """Return the resources of a controller by part: ``loop`` (with the API), ``southbound`` and ``workers``.
 
-    ``main``: process id of the controller, which runs the loop. Of its children, the workers are those with a higher
-    niceness (``controller.child``)."""
+    ``main``: process id of the controller, which runs the loop. Its children with a higher niceness are the workers
+    (``controller.child``)."""
     found = {"loop": _usage(main), "southbound": Usage(), "workers": Usage()}
     for pid in list(_tree(main))[1:]:
         with suppress(OSError):
@@ -124,7 +124,7 @@ def background(*bodies: Callable[[threading.Event], object]) -> Iterator[None]:
 
 
 def chosen(option: str, text: str, known: Collection[str]) -> list[str]:
-    """Return the comma-separated names in ``text``. Raises ``typer.BadParameter`` for one that is not ``known``."""
+    """Return the comma-separated names in ``text``. Raises ``typer.BadParameter`` for a name that is not ``known``."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in known:

@@ -33,7 +33,7 @@ ALERTMANAGER = shutil.which("prometheus-alertmanager") or shutil.which("alertman
 START_S = 60.0
 STOP_S = 20.0
 WAITS = {"group_wait: 10s": "group_wait: 1s", "group_interval: 1m": "group_interval: 1s"}
-"""Waits in the example configuration of Alertmanager, each with the shorter one that replaces it."""
+"""Waits in the example configuration of Alertmanager, each with the shorter wait that replaces it."""
 
 
 def get(url: str) -> str:

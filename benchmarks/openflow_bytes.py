@@ -3,8 +3,8 @@
 Only the fields that an observer needs are decoded: ``group_change`` and ``flow_change`` return plain tuples. Section
 numbers are those of the OpenFlow switch specification 1.3.5.
 
-``EchoingSwitch`` also measures how long the controller takes to answer echo requests. As a program the module runs one
-without ports:
+``EchoingSwitch`` also measures how long the controller takes to answer echo requests. As a program the module runs an
+``EchoingSwitch`` without ports:
 
     python -m benchmarks.openflow_bytes PORT DPID INTERVAL_S
 

@@ -211,7 +211,7 @@ def _leaves(snapshot: Snapshot) -> set[Dpid]:
 def _rings(spines: int = 0, cables: int = 0) -> tuple[Fabric, Sequence[WorkloadJob]]:
     """Return five jobs in rings of four, with 1,728 flows, on a fabric like that of the published workloads.
 
-    ``spines``, ``cables``: numbers of failed ones."""
+    ``spines``, ``cables``: how many of each have failed."""
     fabric = leaf_spine(64, 32, 32, LINK_BPS, LINK_BPS)
     jobs = jobs_of(generate(fabric, 5, 4, Placement.WHOLE_LEAF, SEED), fabric)
     broken = without(fabric, spine_links(fabric, range(32 - spines, 32))) if spines else fabric

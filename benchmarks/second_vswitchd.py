@@ -1,4 +1,4 @@
-"""Additional spine in a second Open vSwitch, which can be frozen while the switches of the lab go on.
+"""Additional spine in a second Open vSwitch, which can be frozen while the switches of the lab continue.
 
 The second Open vSwitch runs in namespaces of its own. The spine has cables to some of the lab's leaves.
 """

@@ -1,7 +1,7 @@
 """Benchmark ``simulation``: slowdown of training under every scheme, beside the published values (arXiv 2503.05324).
 
 The input is a folder of published workloads. The table has, for each scheme and number of failed spines, the mean
-slowdown over the workloads, that of the worst workload in brackets, and the published mean.
+slowdown over the workloads, the slowdown of the worst workload in brackets, and the published mean.
 
 ``out/bench/simulation.json`` has a cell for each scheme, workload and number of failed spines. A run replaces the cells
 that it computes and keeps all others, so that a long table can be made in parts.
@@ -63,7 +63,7 @@ TRIALS: Mapping[str, Trial] = {
     "planned whole": Trial("planned", Replan.HYSTERESIS),
     "planned split": Trial("planned", Replan.HYSTERESIS, max_subflows=2),
 }
-"""Trials by name. The first five are as published, the others as the controller plans."""
+"""Trials by name. The first five trials are as published, the other trials as the controller plans."""
 
 PUBLISHED: Mapping[str, Mapping[int, float]] = {
     "ecmp": {0: 4.54, 1: 4.59, 4: 4.91, 8: 4.94},

@@ -5,7 +5,7 @@
 
 The real controller runs in its own process, with HAProxy in front of its API. Figures of memory and CPU time include
 HAProxy. Attackers (``attackers``) connect from several addresses. They hold connections without a call, calls without a
-request, and watchers that do not read, and open each again when it is ended.
+request, and watchers that do not read, and open each again when the server ends it.
 
 Well-behaved clients connect from one more address. They register jobs, connect switches, and renew a lease 100 times a
 second. A renewal is timed from the moment at which it is due, even if it is sent later. At the end the controller is
@@ -73,7 +73,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Figures of a run. Those named ``alone`` are from before the attack, all others from during it.
+    """Figures of a run. Figures named ``alone`` are from before the attack, all other figures from during it.
 
     ``late_*``: how late a thread wakes that only sleeps, in milliseconds; all other times contain such delays."""
 
@@ -157,7 +157,7 @@ def register(address: str, beside: Beside, stopping: threading.Event) -> None:
 def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> None:
     """Connect a new switch every ``SWITCH_EVERY_S``, and record the seconds until each is connected.
 
-    A switch is connected when the controller requests its rules; it does so after all its checks."""
+    A switch is connected when the controller has made all its checks and requests the rules."""
     dpid = 100
     connections: list[Connection] = []
     while not stopping.wait(SWITCH_EVERY_S):

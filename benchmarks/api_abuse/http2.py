@@ -78,7 +78,7 @@ def inflated(stream: int) -> bytes:
 def request(
     stream: int, message: bytes, compressed: int = 0, size: int | None = None, flags: int = END_STREAM
 ) -> bytes:
-    """Return the frame that carries the request of a call; without other flags the last frame of the client.
+    """Return the frame that carries the request of a call; by default it is the last frame of the client.
 
     ``compressed`` and ``size``: statements about the message, which may be wrong."""
     head = struct.pack("!BI", compressed, len(message) if size is None else size)

@@ -71,7 +71,7 @@ class Clients:
         await asyncio.gather(*(one(self._stubs[n % len(self._stubs)][0]) for n in range(count)))
 
     async def load(self, calls_per_s: float, seconds: float) -> Outcome:
-        """Send ``calls_per_s`` calls a second without waiting for answers, then wait until all are answered."""
+        """Send ``calls_per_s`` calls a second without waiting for answers, then wait for all answers."""
         outcome, tasks = Outcome(), set[asyncio.Task[None]]()
         self._most = len(self.jobs)
         began = time.perf_counter()
@@ -118,7 +118,7 @@ class Clients:
             self._busy[job_id] -= 1
 
     async def _deregister(self, stub: Any, job_id: str, token: str) -> None:
-        """Deregister a job once no call about it is under way. No new call about it begins."""
+        """Deregister a job once no call about it is under way, and allow no new call about the job."""
         del self.jobs[job_id]
         while self._busy[job_id]:
             await asyncio.sleep(0.001)

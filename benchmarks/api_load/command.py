@@ -75,7 +75,7 @@ class Result:
 
 @contextmanager
 def running(scene: Scene, folder: Path) -> Iterator[tuple[ControllerProcess, Path]]:
-    """Run a controller without jobs. Yields it, and the file to which it writes its measurements when it stops."""
+    """Run a controller without jobs. Yields it, and the file that gets its measurements when it stops."""
     measured = folder / "measured.json"
     settings = {**SETTINGS, **hosts_of(scene.fabric, folder)} if scene.fabric else SETTINGS
     controller = ControllerProcess(folder, settings=settings, program=PROGRAM)

@@ -1,8 +1,8 @@
 """Generated requests to the API, from correct to hostile. ``case(seed, number, known)`` is a pure function.
 
 A fifth of the requests is correct, and two fifths have one changed field. The rest is hostile: many changed fields,
-broken bytes, wrong methods, odd metadata, cancelled calls, or deadlines that are too short. All of them can be sent by
-gRPC's own client; the module ``raw`` has requests that it cannot send.
+broken bytes, wrong methods, odd metadata, cancelled calls, or deadlines that are too short. gRPC's own client can send
+all of these requests; the module ``raw`` has requests that this client cannot send.
 """
 
 import struct
@@ -91,7 +91,7 @@ def _messages(rng: Random, path: str, known: Known, change: Callable[[bytes], by
 
 
 def _parts(what: str, rng: Random, path: str, known: Known) -> Parts:
-    """Return the fields of a ``Case`` that calls the method ``path``. ``what``: its kind, a key of ``_SHARES``."""
+    """Return the fields of a ``Case`` of kind ``what`` (a key of ``_SHARES``) that calls the method ``path``."""
     match what:
         case "one field changed" | "fields changed":
             request = correct(rng, path, known)

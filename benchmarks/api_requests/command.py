@@ -6,7 +6,7 @@ No request may end with INTERNAL or UNKNOWN, or with an error without details, a
 Request I of seed S depends only on I, on S, and on the lease and resume tokens in earlier answers.
 
 The controller is killed with SIGKILL K times, at even intervals, and once more at the end, each time during a
-registration. After each restart it must have every job that it had acknowledged.
+registration. After each restart the controller must have every job that it had acknowledged.
 
 The output has the answers by method, and the number and bytes of each request that failed. The exit status is 1 when
 something failed.
@@ -108,7 +108,7 @@ class _Run:
         self._in_this_life = 0
 
     def all(self, kills: int) -> None:
-        """Send the kept requests and those of the seed, and kill the controller ``kills`` times meanwhile."""
+        """Send the kept requests and the requests of the seed, and kill the controller ``kills`` times meanwhile."""
         first, count = self.result.first, self.result.count
         kill_at = {first + count * (n + 1) // (kills + 1) for n in range(kills)}
         began = time.monotonic()

@@ -24,7 +24,7 @@ _FILES: tuple[Any, ...] = (pb.DESCRIPTOR, health_pb2.DESCRIPTOR, reflection_pb2.
 class Method:
     """Method of the API. ``sends_many``: whether it takes a stream of requests.
 
-    ``answers_many``: the same for responses."""
+    ``answers_many``: whether it returns one."""
 
     path: str
     request: type[Message]

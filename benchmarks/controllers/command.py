@@ -56,7 +56,7 @@ Result = TypeVar("Result")
 LEASE_S = 10_000.0
 """Lease in seconds of a job that is changed, before its first change."""
 CALL_S = 0.5
-"""Seconds after which a change without an answer counts as failed, and the next one is sent."""
+"""Seconds after which a change without an answer counts as failed, and the next change is sent."""
 EVERY_S = 0.1
 ANSWER_WAIT_S = 20.0
 """Seconds to wait for an answered change when everything else is in order again."""
@@ -390,7 +390,7 @@ def _text(case: Case) -> str:
 def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int, seen: int, steps: int) -> str:
     """Return a line of the counts that must be 0, and of the times in the cases in which members took over switches.
 
-    ``seen``: number of messages replayed against the model. ``steps``: number of them that the model forbids."""
+    ``seen``: number of messages replayed against the model. ``steps``: how many the model forbids."""
     taken = [each for each in found if any(fault.replaces for fault in each.case)]
     kept = [each for each in found if not rewrites(each.case)]
     answered = sorted(each.answered_s for each in taken if each.answered_s is not None)

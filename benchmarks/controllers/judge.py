@@ -2,16 +2,16 @@
 
 ``Judge`` gets the messages between each switch and each member, in the order of their times on the switches' machine.
 It relies on two facts of OpenFlow. A switch answers the messages of a connection in order, so a write is accepted if no
-error arrives before the next barrier reply. A switch has one master; once it has confirmed another one, it must refuse
-every write of the former.
+error arrives before the next barrier reply. A switch has one master; once the switch has confirmed a new master, it
+must refuse every write of the former master.
 
 Only the answer to a request for the role MASTER confirms a master. The answer to a question for the present role shows
 the generation id of the switch, which any other client of the switch may have raised.
 
 A case is one fault, or two that overlap. A *victim* is a member that cannot keep its switches because of a fault, so
-that other members must take them over. They can do so only while etcd has a majority, and an etcd with a new leader
-restarts all leases. The time limits therefore count from the latest of three times: the fault of the victim, the return
-of etcd's majority, and the failure of etcd's leader.
+that other members must take them over. Members can take over only while etcd has a majority, and an etcd with a new
+leader restarts all leases. The time limits therefore count from the latest of three times: the fault of the victim, the
+return of etcd's majority, and the failure of etcd's leader.
 
 All functions are pure.
 """
@@ -146,10 +146,9 @@ class Judge:
         return [write for write in self.writes if start <= write.at < end]
 
     def held_s(self, start: float, victims: Collection[str]) -> float | None:
-        """Return the seconds from ``start`` until the victims' switches all had a new master; None if one never had.
+        """Return the seconds from ``start`` until all switches of victims had a new master; None if one never had.
 
-        A new master is a member whose claim, with a larger generation id, the switch confirmed at ``start`` or
-        later."""
+        A new master is a member whose claim, with a larger generation id, a switch confirmed at ``start`` or later."""
         before = {claim.dpid: claim for claim in self.claims if claim.at < start}
         lost = {dpid: claim.generation for dpid, claim in before.items() if claim.member in victims}
         first: dict[Dpid, float] = {}
@@ -162,7 +161,7 @@ class Judge:
 Who = Literal["leader", "standby", "etcd follower", "etcd leader", "etcd majority", "etcd", "Open vSwitch"]
 
 PARTITIONS = ("cut off from", "mute to", "deaf to")
-"""Ways to cut a member off from a peer: in both directions, or for packets from it (mute) or to it (deaf)."""
+"""Ways to cut a member off from a peer: in both directions, or only for its own packets (mute) or the peer's (deaf)."""
 TO_MEMBERS = tuple(f"{how} members" for how in PARTITIONS)
 CUT_OFF = (*(f"{how} {peer}" for how in PARTITIONS for peer in ("etcd", "switches")), "cut off from all")
 """Partitions during which a member cannot keep its switches."""
@@ -310,11 +309,11 @@ def rewrites(case: Case) -> bool:
 class Outcome:
     case: Case
     answered_s: float | None
-    """Seconds from ``Limits.since_s`` until a change requested after it was answered; None if none was."""
+    """Seconds from ``Limits.since_s`` until the first answer to a change requested since then; None without one."""
     held_s: float | None
-    """Seconds from ``Limits.since_s`` until all switches of victims had a new master; None if one never had."""
+    """Seconds from ``Limits.since_s`` until all switches of victims had a new master; None if a switch never had."""
     settled_s: float | None
-    """Seconds from the last repair until everything was in order again; None if it never was."""
+    """Seconds from the last repair until everything was in order again; None if that never happened."""
     deposed: int
     """Number of writes that a switch accepted from a member that was not its master."""
     refused: int
@@ -332,7 +331,7 @@ class Outcome:
     """Descriptions of the steps that the model of assignments forbids (``trace``)."""
     sent: int = 0
     lost: int = 0
-    """Number of packets, of those ``sent`` between hosts, that did not arrive."""
+    """Number of the ``sent`` packets between hosts that did not arrive."""
 
 
 def broken(outcome: Outcome, lease_s: float) -> list[str]:

@@ -1,7 +1,8 @@
 """Site of the benchmark ``controllers``: etcd, controllers, switches and hosts, and faults that cut them off.
 
-Each controller and each etcd member has a network namespace. Open vSwitch and this process share another one. A router,
-in a namespace of its own, forwards between all of these. Hosts have namespaces too, but send only through the switches.
+Each controller and each etcd member has a network namespace. Open vSwitch and this process share another namespace. A
+router, in a namespace of its own, forwards between all of these namespaces. Hosts have namespaces too, but send only
+through the switches.
 
 A controller uses a different address for each kind of peer: switches, etcd and other controllers. A rule of the router
 (ip-rule(8), ``blackhole``) between two addresses can therefore cut it off from one kind of peer, in both directions or
@@ -45,7 +46,7 @@ ETCD_MEMBERS = 3
 RING = 4
 """Number of hosts of a job that sends packets."""
 HOSTS_PER_LEAF = 3
-"""Hosts per leaf. The first is real and sends packets in a ring; the others exist only in the inventory."""
+"""Hosts per leaf. The first host is real and sends packets in a ring; the other hosts exist only in the inventory."""
 LINK_BPS = 1e9
 PACKET_S = 0.05
 """Seconds between two packets that a host sends to the next host of its ring."""
@@ -68,7 +69,7 @@ PEERS = {
     "etcd": ((93, ETCD_NET),),
     "members": ((89, EVERYBODY), (93, "10.89.0.0/24")),  # second: where members prove to each other that they are alive
 }
-"""Pairs (K, network): for this kind of peer, member n has the address 10.K.0.n, and the peers are in the network."""
+"""Pair (K, network) of each kind of peer: member n has the address 10.K.0.n, the peers are in the network."""
 CLOCK = "clock.so"
 """Library that shifts the time of day of a process (``clock.c``)."""
 
@@ -119,7 +120,7 @@ class EtcdMember:
             self.process = subprocess.Popen([*inside, *words], stdout=log, stderr=log, start_new_session=True)
 
     def restore(self, snapshot: Path) -> None:
-        """Replace all data by those of a snapshot, and start."""
+        """Replace all data by the data of a snapshot, and start."""
         self.kill()
         shutil.rmtree(self.folder / self.name)
         _etcdctl("snapshot", "restore", str(snapshot), *self._cluster)
@@ -307,7 +308,7 @@ class Site:
     def _restored(self, standby: Member) -> Callable[[], object]:
         """Save a snapshot of etcd, then kill a member, so that its switches are assigned anew.
 
-        The returned function restores the snapshot and kills all members; they are started again as after any end."""
+        The returned function restores the snapshot and kills all members, which ``tend`` then starts again."""
         snapshot = self.etcd[0].folder / "snapshot"
         snapshot.unlink(missing_ok=True)
         _etcdctl("--endpoints", self.etcd[0].endpoint, "snapshot", "save", str(snapshot))
@@ -447,7 +448,7 @@ def send_packets(made: Site) -> None:
 
 
 def _members(folder: Path, common: Settings, endpoints: Sequence[str], count: int) -> list[Member]:
-    """Return the members, not started. ``common``: settings that all have."""
+    """Return the members, not started. ``common``: settings of all members."""
     names = [f"member{number}" for number in range(1, count + 1)]
     with _yesterday(folder):
         authority = Authority(folder, "members")
@@ -479,7 +480,7 @@ def _members(folder: Path, common: Settings, endpoints: Sequence[str], count: in
 def _yesterday(folder: Path) -> Iterator[None]:
     """Let the block's commands see yesterday's time of day.
 
-    Certificates made so are valid already for a member whose clock is set back."""
+    Certificates made in the block are already valid for a member whose clock is set back."""
     _set_clock(folder, -DAY_S)
     clock = _clock_of(folder, folder)
     os.environ |= clock

@@ -9,7 +9,7 @@ assignments in etcd. The result is the steps that the model forbids:
 - an answer of a switch that differs from the model's.
 
 After a partition TCP repeats the lost packets first. An answer of a switch may therefore be recorded seconds after it
-was made, when the state has changed since. Such a late answer is only checked for what is true at any time. All
+was made, when the state has changed since. Such a late answer is checked only against rules that hold at any time. All
 functions are pure.
 """
 

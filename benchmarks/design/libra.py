@@ -2,7 +2,7 @@
 
 The input is the folder ``inputs`` of that repository. Its files have bandwidths in GB/s per NPU, costs per GB/s, and
 times in nanoseconds. In a layer of a workload three phases follow each other without overlap; each has a compute time
-and a collective. The size of an ALLGATHER in the files is that of one rank's part.
+and a collective. The size of an ALLGATHER in the files is the size of one rank's part.
 
 Two choices of ours:
 

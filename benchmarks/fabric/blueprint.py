@@ -44,7 +44,7 @@ class Cable(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Cable to cut. ``before``, ``after``: next hops with and without it."""
+    """Cable to cut. ``before``, ``after``: next hops with and without the cable."""
 
     cable: Cable
     before: Hops
@@ -83,7 +83,7 @@ class Blueprint:
 
     @cached_property
     def switch_of_address(self) -> Mapping[int, Dpid]:
-        """Leaf that each IPv4 address belongs to: of every host, and of the first address in every leaf's prefix."""
+        """Leaf of the IPv4 address of every host, and of the first address in every leaf's prefix."""
         hosts = {int(IPv4Address(host.ip)): host.at.dpid for host in self.fabric.hosts.values()}
         return hosts | {address & ~0xFF: dpid for address, dpid in hosts.items()}
 
@@ -98,7 +98,7 @@ class Blueprint:
         """Return the controller's settings: link rates, the inventory, and no counting of unannounced pairs.
 
         The controller keeps rules that count such pairs of hosts until counters confirm the announced traffic. The jobs
-        here send nothing, so it would keep them for ever."""
+        here send nothing, so the controller would keep such rules for ever."""
         bps = next(iter(self.fabric.links.values())).capacity_bps
         fabric = {"link_bps": bps, "host_link_bps": bps, "inventory": str(inventory)}
         return {"fabric": fabric, "jobs": {"max_learning_rules": 0}}
@@ -211,7 +211,7 @@ def _buffer_bytes(job: WorkloadJob, ring: Sequence[int]) -> int:
 
 
 def _ring(links: Sequence[VirtualLink], job: str) -> list[str]:
-    """Return the addresses of a ring, each followed by the one that it sends to."""
+    """Return the addresses of a ring, each followed by the address that it sends to."""
     leads_to = {link.src_ip: link.dst_ip for link in links}
     ring = [links[0].src_ip]
     while (after := leads_to.get(ring[-1])) is not None and after != ring[0] and len(ring) <= len(links):

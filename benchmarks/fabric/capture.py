@@ -152,7 +152,7 @@ def run(port: int, file: Path, interface: str) -> None:
 def _packet_socket(port: int, interface: str) -> socket.socket:
     """Return a socket that receives the interface's IPv4 packets that pass ``_filter``, without link headers.
 
-    On the loopback interface every packet is sent and received. There, only the received ones are read."""
+    On the loopback interface every packet is sent and received. There, only received packets are read."""
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
     program = create_string_buffer(_filter(port))
     attached = struct.pack("HP", len(program) // 8, addressof(program))  # struct sock_fprog

@@ -47,7 +47,7 @@ def shrunk(changes: Iterable[Change]) -> int:
 
 
 def install_s(changes: Sequence[Change]) -> float | None:
-    """Return the seconds from the first mod until the last one is confirmed; None while one is not, or without mods."""
+    """Return the seconds from the first mod until all mods are confirmed; None before, or without mods."""
     confirmed = [change.confirmed for change in changes if change.confirmed is not None]
     if not changes or len(confirmed) < len(changes):
         return None
@@ -100,7 +100,7 @@ class Removal(NamedTuple):
 
 
 def hops_removed(dead: Dead, changes: Iterable[Change]) -> Removal | None:
-    """Return when the last dead group stopped using lost next hops; None until all have, and this is confirmed."""
+    """Return when the last dead group stopped using lost next hops; None until all have, with confirmation."""
     groups = dict(dead.groups)
     removals: list[Removal] = []
     for change in changes:
@@ -115,7 +115,7 @@ def hops_removed(dead: Dead, changes: Iterable[Change]) -> Removal | None:
 def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
     """Return when the last dead pin was confirmed on another path.
 
-    The result is None if there are no dead pins, or while one of them has not moved."""
+    The result is None if there are no dead pins, or while a dead pin has not moved."""
     pins = set(dead.pins)
     at: float | None = None
     for change in changes:
@@ -135,7 +135,7 @@ class Repair(NamedTuple):
     groups_s: float
     """Time from the first port-status until the last group-mod of the repair was confirmed."""
     routes_s: float | None
-    """Time from the first port-status until the last pin was moved; None if no pin had to move, or one has not."""
+    """Time from the first port-status until the last pin was moved; None if no pin had to move, or a pin has not."""
 
 
 def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: int, from_change: int) -> Repair | None:
@@ -196,7 +196,7 @@ class Figures:
     restart_s: float | None = None
     """Time from the start after a SIGKILL until the API reports all links, and all switches in sync."""
     rules_rewritten_on_restart: int | None = None
-    """Number of mods from this start until ``--settled-s`` after the controller has adopted the rules that it found."""
+    """Number of mods from the restart until ``--settled-s`` after the controller has adopted the old rules."""
     switches_changed_on_restart: int | None = None
     """Number of switches whose flows or groups differ from those before the restart."""
     cuts: int | None = None

@@ -129,7 +129,7 @@ class Observed:
                 switch.read_at[body] = at
 
     def _connected(self, at: float, switch: SwitchState) -> None:
-        """Begin a new connection; requests of the old one without a reply are lost."""
+        """Begin a new connection; requests of the old connection without a reply are lost."""
         switch.connected = at
         lost = [*switch.open, *chain.from_iterable(switch.barriers.values())]
         switch.in_doubt |= {change.what.group_id for change in lost if isinstance(change.what, GroupChange)}

@@ -1,8 +1,8 @@
 """Fabric of Open vSwitch bridges and patch cables, whose cables can be cut and plugged in again.
 
-It is made in few transactions, and always removed. Hosts' ports are patch ports without a peer, which are up too. Every
-bridge is marked with the id and start time of the process that made it. A later run can therefore remove the bridges of
-a killed run, and no others.
+The fabric is made in few transactions, and always removed. Hosts' ports are patch ports without a peer, which are up
+too. Every bridge is marked with the id and start time of the process that made it. A later run can therefore remove the
+bridges of a killed run, and no others.
 """
 
 import json

@@ -42,7 +42,7 @@ MEGA = 1e6
 
 
 def measure(run: Run) -> None:
-    """Run all steps in order, and record those that failed."""
+    """Run all steps in order, and record the steps that failed."""
     for name, step in STEPS.items():
         run.tell(name)
         try:

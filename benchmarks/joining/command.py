@@ -4,7 +4,7 @@
 
 The jobs share the 16 hosts of a fabric of 4 leaves and 4 spines. All links have 5 Mbit/s. A scenario runs in modes:
 
-- ``flat``: all hosts are on one switch. The other modes are compared with this one, because it shows the speed of
+- ``flat``: all hosts are on one switch. The other modes are compared with ``flat``, because it shows the speed of
   library and machine without a fabric.
 - ``ecmp``: switches hash the flows to paths.
 - ``planned``: the controller plans the flows of the jobs, which are announced or join by themselves.

@@ -1,4 +1,4 @@
-"""Benchmark ``certificates``: whether the checker of proofs accepts all that are right, and refuses wrong ones.
+"""Benchmark ``certificates``: whether the checker of proofs accepts all right proofs, and refuses wrong proofs.
 
 It plans random instances, and checks their certificates, which the checker must accept. It also checks changed copies,
 which the checker must refuse unless the change is harmless. ``implied`` decides whether the claims of a plan follow

@@ -5,9 +5,9 @@ This module imports nothing of the controller. It implements the definitions of 
 - The ideal time of a phase is the time that the busiest NIC needs.
 - The demand of a flow in a phase is its bits / the ideal time of the phase.
 - The load of a link is the sum over all jobs of their largest demand on it in any phase / its capacity.
-- The slowdown of a job is the largest load of the links that it uses, and at least 1. Over iterations, it is the sum
-  over its phases of share x slowdown. A phase has the largest load of the links that it uses, and at least 1; its own
-  job counts with the demand of this phase. The share is that of the phase in the job's ideal time.
+- The slowdown of a job is the largest load of the links that it uses, and at least 1. Over iterations, the slowdown of
+  a job is the sum over its phases of share x slowdown. A phase has the largest load of the links that it uses, and at
+  least 1; its own job counts with the demand of this phase. The share of a phase is its part of the job's ideal time.
 - A flow may take each path with the fewest links.
 """
 
@@ -195,8 +195,8 @@ class Exact:
     def cut_slowdown(self) -> Fraction:
         """Lower bound of the worst slowdown under any routing: the largest load of a cut around a switch.
 
-        All bytes from hosts on a switch to others must cross its outgoing links, and those to its hosts the incoming
-        ones. Over iterations, some phase that crosses the cut has this slowdown."""
+        All bytes that leave a switch's hosts for other switches cross its outgoing links. All bytes to its hosts cross
+        its incoming links. Over iterations, some phase that crosses the cut has this slowdown."""
         phases: defaultdict[tuple[str, int], defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
         for flow, cut in self._crossings():
             for phase, rate in flow.demand.items():
@@ -213,8 +213,8 @@ class Exact:
         """Lower bound of the worst slowdown under any routing of whole flows, from the first phase of each job.
 
         For each cut around a switch and each size s, it counts the flows of at least s that cross the cut, and takes
-        them as flows of size s. The bound is the largest ``_fullest`` of these. Over iterations, the first phase of
-        some job that crosses the cut has this slowdown."""
+        them as flows of size s. The bound is the largest ``_fullest`` over all cuts and sizes. Over iterations, the
+        first phase of some job that crosses the cut has this slowdown."""
         first = {
             job: min(phase for flow in self.flows if flow.job == job for phase in flow.demand) for job in self.jobs
         }
@@ -280,7 +280,7 @@ def _fullest(count: int, size: int, capacities: tuple[int, ...]) -> Fraction:
     """Return the load of the fullest link when ``count`` whole flows of ``size`` share the links as well as possible.
 
     A link with k flows has the load k * size / capacity. Of these loads, for all links and all k, the result is the
-    count-th smallest. It is a lower bound for larger flows, too."""
+    count-th smallest. The result is a lower bound for larger flows, too."""
     held = [count * capacity // sum(capacities) for capacity in capacities]
     full = max(Fraction(k * size, capacity) for k, capacity in zip(held, capacities, strict=True))
     missing = count - sum(held)

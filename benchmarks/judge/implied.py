@@ -235,7 +235,7 @@ def refuted(claimed: Sequence[Fraction], other: Sequence[Fraction]) -> bool:
 
 
 def _claiming(plan: Any, rng: random.Random) -> Any:
-    """Let the plan claim, in place, that its proofs prove all of its slowdowns, and return it.
+    """Let the plan claim, in place, that its proofs prove all of its slowdowns; return the plan.
 
     The bounds of the proofs are set to the slowdowns. At random, proofs are also left out, changed or added."""
     claimed = sorted((job["slowdown"] for job in plan["jobs"]), reverse=True)
@@ -260,7 +260,7 @@ def _claiming(plan: Any, rng: random.Random) -> Any:
 def changed(plan: Any, rng: random.Random) -> tuple[str, Any]:
     """Return the name of a change, and a copy of the plan with this change of a proof or of the problem.
 
-    After a change of the problem, the stated slowdowns are usually set to those that then hold."""
+    After a change of the problem, the stated slowdowns are usually set to the slowdowns that then hold."""
     mutant = _copy(plan)
     if plan["proofs"] and rng.random() < 0.7:
         name = rng.choice(_OF_WITNESSES)

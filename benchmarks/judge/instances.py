@@ -215,7 +215,7 @@ def _with_background(rng: random.Random, cables: Sequence[Cable]) -> tuple[Cable
 
 
 def _sends(rng: random.Random, hosts: Sequence[Host]) -> tuple[Send, ...]:
-    """Return the traffic of one to four random jobs, on disjoint hosts or on the same."""
+    """Return the traffic of one to four random jobs, on disjoint hosts or on the same hosts."""
     size = _sizes(rng)
     most, jobs = max(rng.randint(2, MOST_FLOWS), rng.randint(2, MOST_FLOWS)), rng.randint(1, 4)
     order, apart = rng.sample(range(len(hosts)), len(hosts)), rng.random() < 0.6

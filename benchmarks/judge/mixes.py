@@ -73,7 +73,7 @@ def _fat_tree(k: int) -> _Fabric:
 
 
 def _dragonfly(groups: int, routers: int) -> _Fabric:
-    """Return groups of routers. Two cables join each two routers of a group, and two join each two groups."""
+    """Return groups of routers. Two cables join each two routers of a group, and two cables join each two groups."""
     cables = [
         Cable(group * routers + a, group * routers + b, _BPS)
         for group in range(groups)
@@ -131,7 +131,7 @@ def _pipeline(ranks: int) -> Iterator[Part]:
 
 
 def _tensor(ranks: int) -> Iterator[Part]:
-    """Tensor parallelism in rings of four ranks, then data parallelism in rings of one rank from each of these."""
+    """Tensor parallelism in rings of four ranks, then data parallelism in rings of one rank per tensor ring."""
     for first in range(0, ranks, 4):
         yield from _ring(range(first, first + 4), 0, _SIZE)
     for first in range(4 if ranks > 4 else 0):
@@ -171,7 +171,7 @@ def instance_for(case: Case) -> Instance:
     """Return the instance of a case, always the same one.
 
     Jobs have disjoint sets of hosts, either in order or at random. Either all ranks send equal bytes, or blocks of
-    eight ranks send one, three or seven times as many, in turn."""
+    eight ranks send one, three or seven times as many bytes, in turn."""
     rng = random.Random(str(case))
     fabric = FABRICS[case.fabric]()
     fragmented, unequal = rng.random() < 0.6, rng.random() < 0.5

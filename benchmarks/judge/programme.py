@@ -1,8 +1,8 @@
 """Routings with the smallest slowdowns, found by HiGHS, or by SCIP where HiGHS fails.
 
-This module imports nothing of the controller. It returns a routing, or the finding that no better one exists. The
-caller evaluates routings in fractions, so that rounding cannot make one look better than it is. The finding that none
-exists is as exact as HiGHS is (1e-6).
+This module imports nothing of the controller. It returns a routing, or the finding that no better routing exists. The
+caller evaluates routings in fractions, so that rounding cannot make a routing look better than it is. The finding is as
+exact as HiGHS is (1e-6).
 """
 
 import os
@@ -71,7 +71,7 @@ class _Model:
         self._exact = exact
         self._vector = [float(slowdown) for slowdown in vector]
         self._by_job = bool(vector) or exact.over_iterations
-        """Whether each job has a variable for its slowdown, and each path of a flow one for its use."""
+        """Whether each job has a variable for its slowdown, and each path of a flow a variable for its use."""
         self._parameters = mathopt.SolveParameters(
             time_limit=timedelta(seconds=seconds), relative_gap_tolerance=_GAP, absolute_gap_tolerance=_GAP
         )
@@ -81,7 +81,7 @@ class _Model:
         self._share: list[list[Any]] = []
         """Variables for the number of flows on each path, by class and path."""
         self._there: list[list[Any]] = []
-        """Variables, by class and path, that are 1 if a flow uses the path; those of ``_share`` where these suffice."""
+        """Variables, by class and path, that are 1 if a flow uses the path; variables of ``_share`` where possible."""
         for of in self._classes:
             self._add(of)
         self._slowdown = self._slowdowns() if self._by_job else None

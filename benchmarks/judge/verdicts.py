@@ -84,7 +84,7 @@ class Verdict:
 
     @property
     def vector_gap(self) -> float | None:
-        """Largest relative excess of ``vector`` over ``best_vector`` in any entry; None if that is empty."""
+        """Largest relative excess of ``vector`` over ``best_vector`` in any entry; None without ``best_vector``."""
         gaps = [slowdown / best - 1 for slowdown, best in zip(self.vector, self.best_vector, strict=False)]
         return max(0.0, *gaps) if gaps else None
 
@@ -196,7 +196,7 @@ class Judge:
                 yield f"job {job} has slowdown {float(slowdown):.9g}, but the plan says {answer.job_slowdown[job]:.9g}"
 
     def _better(self, routing: Routing) -> Fraction:
-        """Remember the routing if it is the best so far, and return the worst slowdown of the best."""
+        """Remember the routing if it is the best so far, and return the best routing's worst slowdown."""
         if self._best is None or self._exact.vector(routing)[0] < self._exact.vector(self._best)[0]:
             self._best = routing
         return self._exact.vector(self._best)[0]
@@ -213,7 +213,7 @@ class Judge:
         return max(self._exact.cut_slowdown, self._fluid * (1 - _BETTER / 10))
 
     def _proven(self, answer: Answer, vector: tuple[Fraction, ...], verdict: Verdict) -> None:
-        """Compute the smallest possible slowdowns one after the other, and refute claims that larger ones are proven.
+        """Compute the smallest possible slowdowns one after the other, and refute claims of larger proven slowdowns.
 
         Each slowdown is minimized while all larger ones are kept at their smallest values."""
         if answer.slowdowns_proven and vector[0] > Fraction(verdict.optimum) * (1 + 2 * SAME):

@@ -97,7 +97,7 @@ class _Driver:
         return float((counts[:, 0] - 66 * counts[:, 1]).max())
 
     def _ask(self, number: int) -> None:
-        """Install the rules that the check requests now; new ones count from 0 at poll ``number``."""
+        """Install the rules that the check requests now; new rules count from 0 at poll ``number``."""
         of_job = self._demand.demands[JobId(self._polls.spec.job_id)]
         if of_job is self._known or (
             self._known and of_job.counted == self._known.counted and of_job.pairs == self._known.pairs
@@ -120,7 +120,7 @@ class _Driver:
 
 
 JOB_HOURS = 0.25
-"""Hours for which a rightly announced job runs. They are few, so that many jobs begin in the virtual time."""
+"""Hours for which a rightly announced job runs. The number is small, so that many jobs begin in the virtual time."""
 
 WRONG_HOURS = 0.2
 KINDS_APART = 100_000
@@ -214,7 +214,7 @@ def wrong(number: int, seed: int) -> Iterator[Wrong]:
 def ways(kind: Kind, seed: int) -> Iterator[tuple[str, Kind, JobSpec, Floats | None]]:
     """Yield wrong announcements: kind of error, kind of job that really runs, announced spec, and real bytes.
 
-    The bytes are None if they are those of the kind. An error that would change nothing is left out."""
+    The bytes are None if the job sends the bytes of its kind. An error that would change nothing is left out."""
     carries, back = (matrix > 0.01 * kind.matrix.max() for matrix in (kind.matrix, kind.matrix.T))
     if (carries != back).any():
         yield "reversed", kind, kind.spec(), kind.matrix.T

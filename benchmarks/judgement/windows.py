@@ -41,7 +41,7 @@ class Kind:
     announced: Mapping[str, Any]
     """Fields of the spec that describe traffic: library, collectives and transfers."""
     matrix: Floats
-    """Bytes that each rank sends to each other in one iteration, shape (rank, rank)."""
+    """Bytes that each rank sends to each other rank in one iteration, shape (rank, rank)."""
     ranges: Floats
     """Start and end of each pair's sending, as fractions of the communication time, shape (rank, rank, 2)."""
     crowded: NDArray[np.bool_]
@@ -322,10 +322,10 @@ def _counted(draw: np.random.Generator, at: Floats) -> Floats:
 
 
 def _reports(draw: np.random.Generator, iterations: _Iterations, seconds: float) -> list[Report]:
-    """Return a report every 2 s, with the iterations that have ended since the one before.
+    """Return a report every 2 s, with the iterations that have ended since the previous report.
 
-    Most jobs also report when iterations ended. At times the controller is out of reach for a while, and single
-    reports are lost or take longer."""
+    Most jobs also report when iterations ended. At times the controller is out of reach for a while, and single reports
+    are lost or take longer."""
     ended = iterations.begun + iterations.durations_s
     moments = np.arange(draw.uniform(0, 2), seconds, 2.0)
     says_when = draw.random() < 0.9

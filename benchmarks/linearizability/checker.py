@@ -1,11 +1,11 @@
 """Check whether a history of calls is linearizable: each call may have happened at one instant between call and answer.
 
 The algorithm is that of Wing and Gong with Lowe's cache, as in the Go package porcupine; no maintained Python package
-has it. The search orders calls one after the other, and takes the last one back when no call can come next. It
-remembers each pair of (ordered calls, state after them), and visits none twice.
+has it. The search orders calls one after the other, and takes the last call back when no call can come next. It
+remembers each pair of (ordered calls, state after them), and visits no pair twice.
 
 ``step`` and ``JobState`` describe a job as its callers may see it. Each registration and each update in a history
-announces a different amount of traffic, so a read shows which of them was the last.
+announces a different amount of traffic, so a read shows which registration or update was the last.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def smallest_refused(
 ) -> list[Operation[Call, Answer]]:
     """Return a small part of a history that has no possible order.
 
-    The history must have none itself. It is cut off after the first answer that makes an order impossible, and then
-    operations are left out as long as there is no order. ``may_be_missing``: whether an operation may be left out,
-    because it changes nothing."""
+    The history itself must have no possible order. It is cut off after the first answer that makes an order impossible,
+    and then operations are left out as long as there is no order. ``may_be_missing``: whether an operation may be left
+    out, because it changes nothing."""
     ends = sorted(each.ended for each in history if each.ended < inf)
     low, high = 0, len(ends) - 1
     while low < high:
@@ -139,8 +139,8 @@ Kind = Literal["register", "update", "end", "force", "read"]
 class JobCall(NamedTuple):
     """Call about a job.
 
-    - ``kind``: "end" is a deregistration with a lease token, "force" one without. Both may be repeated without an
-      error.
+    - ``kind``: "end" is a deregistration with a lease token, "force" is a deregistration without a token. Both may be
+      repeated without an error.
     - ``registration``: number of the registration that the call belongs to by its request id or lease token; 0 for
       none.
     - ``value``: announced amount of traffic, which identifies the registration or update."""
@@ -156,7 +156,7 @@ class JobAnswer(NamedTuple):
 
     - "done": the call succeeded. If it was a read, the other fields describe the job; 0 stands for unknown.
     - "missing": there is no job with this id, or it belongs to another registration.
-    - "exists": the job belongs to another registration, or to this one with another spec."""
+    - "exists": the job belongs to another registration, or to this registration with another spec."""
 
     result: Literal["done", "missing", "exists"]
     registration: int = 0

@@ -1,7 +1,8 @@
 """Recorder of histories: three members with faults, clients that call all of them, and the history of the calls.
 
-No call is repeated, neither by a client nor by gRPC. A call without an answer, or with one that leaves open what
-happened, is recorded as one that may have happened later or never. Clients call only members that accept connections.
+No call is repeated, neither by a client nor by gRPC. A call without an answer, or with an answer that leaves open what
+happened, is recorded as a call that may have happened later or never. Clients call only members that accept
+connections.
 """
 
 import random
@@ -91,7 +92,7 @@ class Shared:
         self._known: dict[int, _Registered] = {}
         self._by_uid: dict[str, int] = {}
         self._open: dict[int, JobCall] = {}
-        """Registration of each job that has not been acknowledged. It is repeated with the same request id."""
+        """Registration of each job until it is acknowledged; it is repeated with the same request id."""
 
     def allow(self, allowed: int) -> None:
         """Let the clients go on until they have made ``allowed`` calls together."""
@@ -166,7 +167,7 @@ class Shared:
         return JobAnswer("done")
 
     def elsewhere(self) -> int | None:
-        """Return a random member for a share ``ELSEWHERE`` of the calls, and None for the others."""
+        """Return a random member for a share ``ELSEWHERE`` of the calls, and None for the other calls."""
         with self._lock:
             return self._random.randrange(len(self.addresses)) if self._random.random() < ELSEWHERE else None
 
@@ -325,7 +326,7 @@ class Members:
         middle()
 
     def pause(self, active: int, _: random.Random, middle: Middle) -> None:
-        """Pause the active member for half of the fault's calls; meanwhile another one becomes active and answers."""
+        """Pause the active member for half of the fault's calls; meanwhile another member becomes active."""
         self._signal(active, signal.SIGSTOP)
         middle()
         self._signal(active, signal.SIGCONT)

@@ -155,7 +155,7 @@ def slowest(log: RankLog, from_s: float, until_s: float) -> float:
 def build(
     found: Mapping[str, Any], drains: Sequence[Drained], quiet: tuple[float, float], logs: Sequence[RankLog]
 ) -> Any:
-    """Return the content of ``drains.json``: that of ``failures.json``, and a row for each drain.
+    """Return the content of ``drains.json``: the content of ``failures.json``, and a row for each drain.
 
     Ratios are the ``slowest`` of a period / the ``slowest`` of the ``quiet`` period, of the worst job."""
     usual = {log.job_id: slowest(log, *quiet) for log in logs}

@@ -4,8 +4,8 @@
 
 Three jobs train on the demo's fabric of Open vSwitch bridges. With ``--members``, several controllers divide the
 switches. Before each failure the benchmark selects two pinned pairs that use the element which will fail, and probes
-them every millisecond. It probes all other pinned pairs every 10 ms, and also pairs of idle hosts, whose flows are
-hashed. The result is a table, and ``failures.json`` with every single event. The exit status is 1 when a job had to
+these pairs every millisecond. It probes all other pinned pairs every 10 ms, and also pairs of idle hosts, whose flows
+are hashed. The result is a table, and ``failures.json`` with every single event. The exit status is 1 when a job had to
 restart.
 """
 
@@ -61,7 +61,7 @@ POLL_S = 0.05
 SETTLE_TIMEOUT_S = 60.0
 RAW = "raw"
 ONE_CONTROLLER = ("controller", "cable without controller")
-"""Kinds of failure that need a single controller, because it ends."""
+"""Kinds of failure that need a single controller, because the controller ends."""
 KINDS = ("cable", "spine", "leaf", *ONE_CONTROLLER)
 WITHOUT_ETCD, WITHOUT_LEADER = "cable without etcd", "cable without etcd and leader"
 """Kinds of failure that need the state in etcd; the second also needs several members."""
@@ -318,8 +318,8 @@ def _pick_cable(
 ) -> tuple[tuple[str, str], Pair, Pair, dict[Pair, Role]]:
     """Return a (leaf, spine), two pinned pairs that send up and down the cable between them, and all roles.
 
-    The first pair sends up through the cable, so its leaf notices a cut. The second pair sends down through it, so
-    the leaf that it sends from does not. ``fits``: whether a cable may be selected. ``begins_at``: whether the
+    The first pair sends up through the cable, so its leaf notices a cut. The second pair sends down through it, so the
+    leaf that it sends from notices nothing. ``fits``: whether a cable may be selected. ``begins_at``: whether the
     second pair may send from a leaf."""
     ups: dict[tuple[str, str], Pair] = {}
     downs: dict[tuple[str, str], Pair] = {}

@@ -15,8 +15,8 @@ Role = Literal["close 1", "close 2", "uses it", "elsewhere", "hashed"]
 
 - "close 1", "close 2": selected pairs that use the failed element, probed every millisecond. If it is a cable, pair 1
   sends up through it, and pair 2 sends down through it.
-- "uses it": other pairs that use the element. "elsewhere": pinned pairs that do not. "hashed": pairs without a pin.
-  They are probed every 10 ms.
+- "uses it": other pairs that use the element. "elsewhere": pinned pairs that do not use it. "hashed": pairs without a
+  pin. Pairs of these three roles are probed every 10 ms.
 """
 
 ROLES: tuple[Role, ...] = ("close 1", "close 2", "uses it", "elsewhere", "hashed")

@@ -107,7 +107,7 @@ class Fault:
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
-        """All alerts that must fire: its own, and a general alert for each kind of alarm that has none."""
+        """All alerts that must fire: the fault's own, and a general alert for each other kind of alarm."""
         kinds = dict.fromkeys(named.kind for named in self.alarms if named.kind not in kinds_with_an_alert())
         return (*self.own_alerts, *(of_kind(kind) for kind in kinds))
 
@@ -166,7 +166,7 @@ class Site:
         )
 
     def _cable(self, leaf: str, spine: str) -> tuple[str, str, str]:
-        """Return the names of both switches, and that of the cable between them in alarms."""
+        """Return the names of both switches, and the name of the cable between them in alarms."""
         port = next(cable.a_port for cable in self.lab.links if (cable.a, cable.b) == (leaf, spine))
         a, b = self.lab.bridge(leaf), self.lab.bridge(spine)
         return a, b, f"{a}:{port}>{b}"
@@ -320,7 +320,7 @@ class Site:
         )
 
     def twin(self) -> Fault:
-        """Add a second switch with the dpid of leaf1. If the repair does not remove it, the end of the lab does."""
+        """Add a second switch with the dpid of leaf1. The repair, or at last the end of the lab, removes it."""
         name, leaf = f"{self.lab.topo.prefix}twin", self.lab.bridge("leaf1")
         dpid = next(switch.dpid for switch in self.lab.switches if switch.name == "leaf1")
         made = ["datapath_type=netdev", "protocols=OpenFlow13", "fail_mode=secure"]

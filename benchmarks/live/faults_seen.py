@@ -77,7 +77,7 @@ class AlertLog:
                 self.take(self.prometheus.alerts(), time.monotonic())
 
     def take(self, alerts: Sequence[Mapping[str, Any]], now: float) -> None:
-        """Record the alerts that are pending or firing at the time ``now``. All others that were have ended."""
+        """Record ``alerts``, pending or firing at the time ``now``. All earlier alerts not among them have ended."""
         there = {tuple(sorted(alert["labels"].items())): alert["state"] for alert in alerts}
         for key, state in there.items():
             if key not in self._open:
@@ -235,7 +235,7 @@ class Operator:
     def await_resolved(self, fault: Fault, seen: Seen, since: float, gone_at: float, lasting: bool) -> None:
         """Wait until the fault's alerts are resolved, and record their times.
 
-        ``lasting``: whether to wait for the alerts that look back for minutes (``holds_s``), or for all others."""
+        ``lasting``: wait only for the alerts that look back for minutes (``holds_s``), not for all other alerts."""
         for alert, row in zip(fault.alerts, seen.alerts, strict=True):
             if "told" not in row or bool(alert.holds_s) is not lasting:
                 continue
@@ -266,7 +266,7 @@ def _is(alert: Alert, labels: Mapping[str, str]) -> bool:
 
 
 def first_times(limit: float, *conditions: Callable[[], bool]) -> list[float | None]:
-    """Check all conditions at once, and return when each first held; None if it did not before ``limit``."""
+    """Check all conditions at once, and return when each first held; None for one that did not before ``limit``."""
     interrupted = threading.Event()
 
     def until(condition: Callable[[], bool]) -> float | None:

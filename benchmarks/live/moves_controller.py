@@ -19,7 +19,7 @@ from controller.planning.process import OnCrash, Put
 from controller.serving.serve import serve
 
 CLAIMED_SLOWDOWN = 0.5
-"""Slowdown that both plans claim. A real one is at least 1."""
+"""Slowdown that both plans claim. A real slowdown is at least 1."""
 
 
 class TwoAnswers:

@@ -3,7 +3,7 @@
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks outages [--only KIND,...] [--out DIR]
 
 Three jobs train on the demo's fabric, and join with ``signalbox.join``. The controller is killed, paused, upgraded, or
-cut off from clients or switches; they reach it through relays. Before, between and after the outages the training is
+cut off from clients or switches, which reach it through relays. Before, between and after the outages the training is
 undisturbed for a while.
 
 The result is a table, and ``outages.json``. The exit status is 1 in these cases:

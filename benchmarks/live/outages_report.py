@@ -25,7 +25,7 @@ class Outage:
     back_s: float | None
     """Seconds from the end of the outage until ``Site.in_touch`` is true again; None if that took too long."""
     before: Window
-    """Undisturbed period before the outage; ``after`` is the one after it."""
+    """Undisturbed period before the outage; ``after`` is the period after it."""
     window: Window
     """Period from the start of the outage until some time after the controller has all jobs again."""
     after: Window

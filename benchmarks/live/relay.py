@@ -1,10 +1,10 @@
-"""Relays between switches or clients and the controller, which can cut them off from it.
+"""Relays between switches or clients and the controller, which can cut this connection.
 
     python -m benchmarks.live.relay LISTEN TO    # each the path of a Unix socket, or a TCP port on loopback
 
 This program passes bytes in both directions until it is stopped with SIGSTOP. While it is stopped, connections stay
-open, but carry nothing. Its Unix socket still accepts many new connections. Its TCP port accepts ``BACKLOG`` of them;
-the SYN of a further one gets no answer. ``relay`` runs the program.
+open, but carry nothing. Its Unix socket still accepts many new connections. Its TCP port accepts ``BACKLOG`` new
+connections; the SYN of a further connection gets no answer. ``relay`` runs the program.
 
 ``openflow_relay`` runs in a thread instead. It passes the messages of switches one by one, and can drop the answers
 with port counters.
@@ -72,7 +72,7 @@ async def _serve(listen: str, to: str) -> None:
 
 
 async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy bytes until one side ends its connection; then end the other one."""
+    """Copy bytes until one side ends its connection; then end the other connection."""
     with closing(writer), suppress(OSError):
         while chunk := await reader.read(CHUNK):
             writer.write(chunk)

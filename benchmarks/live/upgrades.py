@@ -9,7 +9,7 @@ millisecond, all others every 10 ms. The result is a table and ``upgrades.json``
 
 The exit status is 1 in these cases:
 
-- A packet was lost that no queue dropped, or an iteration of a job.
+- A packet that no queue dropped, or an iteration of a job, was lost.
 - A rule or group was changed.
 - A job was lost, or registered again.
 - A member does not have the next version in the end, or holds no switch.
@@ -45,7 +45,7 @@ from tests.support.lab.snoop import Snoop
 from tests.support.wire.etcd import running_etcd
 
 NAMES = ("one", "two", "another")
-"""Names of the members. By the hashes of these, each member is the first choice for some switch, and gets it back."""
+"""Names of the members; by their hashes, each member is the first choice for some switch, and gets it back."""
 NEXT = ("tests.support.wire.next_version", "serve")
 POLL_S = 0.1
 MOST_SHOWN = 20
@@ -56,7 +56,7 @@ MEMBER_LEASE_S = 3
 CHANGES = {"flow_mods": f"OFPT_FLOW_MOD(?!.*:0x{COOKIE_MAGIC:x}ff)", "group_mods": "OFPT_GROUP_MOD"}
 """Patterns of the messages that change rules or groups.
 
-Rules that only count unannounced pairs of hosts do not match, because a new control loop deletes these.
+Rules that only count unannounced pairs of hosts do not match, because a new control loop deletes such rules.
 """
 
 

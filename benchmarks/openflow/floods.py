@@ -127,7 +127,7 @@ def endless_answers(port: int) -> None:
 
 
 class ManyMeters(PlainSwitch):
-    """Switch that reports 100,000 unknown meters in each reply, other ones each time, with dropped packets."""
+    """Switch that reports 100,000 unknown meters in each reply, other meters each time, with dropped packets."""
 
     turn = 0
 
@@ -142,7 +142,7 @@ class ManyMeters(PlainSwitch):
 
 
 class ManyRules(PlainSwitch):
-    """Switch that reports 100,000 rules in each reply, other ones each time.
+    """Switch that reports 100,000 rules in each reply, other rules each time.
 
     No controller has installed them, but they look like pins of flows from its host."""
 
@@ -208,7 +208,7 @@ class HalfAnswers(PlainSwitch):
 
 @cache
 def invented_ports() -> list[bytes]:
-    """Return the parts of such an answer, 15 MB together."""
+    """Return the parts of an answer of ``HalfAnswers``, 15 MB together."""
     return [
         b"".join(struct.pack("!I4x12QII", number, *[number] * 12, 0, 0) for number in range(first, first + 500))
         for first in range(1000, 131_000, 500)
@@ -244,7 +244,7 @@ def phantoms(port: int) -> None:
 
 
 def same_dpid(port: int) -> None:
-    """Connect as a switch with the dpid of the good one, and wait until the controller ends the connection."""
+    """Connect as a switch with the dpid of the good switch, and wait until the controller ends the connection."""
     connection = _connected(port, PlainSwitch(GOOD_DPID, 2))
     while True:
         connection.hear()
@@ -284,7 +284,6 @@ KINDS: Mapping[str, Callable[[int], None]] = {
 
 
 def _connected(port: int, switch: PlainSwitch) -> Connection:
-    """Return a connection after the handshake of ``switch``."""
     connection = Connection(port, PATIENCE_S)
     connection.send(message(Type.HELLO, 0))
     for _ in range(5):  # hello, features, ports, two role requests

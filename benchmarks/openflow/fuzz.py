@@ -106,7 +106,7 @@ class HostileSwitch:
     def send(self, mutant: Mutant) -> None:
         """Send a mutant when the controller expects a message of its kind, and wait until it has been read.
 
-        It has been read when the controller answers an echo request that follows it, or ends the connection."""
+        The mutant has been read when the controller answers an echo request that follows it, or ends the connection."""
         try:
             if mutant.kind in HANDSHAKE:
                 self.close()

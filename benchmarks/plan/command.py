@@ -2,7 +2,7 @@
 
 It needs no network and no root. The input is a folder of published workloads, if given, and options that select cases
 (``workloads`` has them). The output is tables; all measurements are written to ``plan.json``, which is replaced as a
-whole. For each target the output has the number of cases that meet it, and the worst one.
+whole. For each target the output has the number of cases that meet it, and the worst case.
 """
 
 import json

@@ -158,7 +158,7 @@ def _published(folder: Path, fabric: Fabric) -> tuple[Setting, ...]:
 
 
 def _generated(fabric: Fabric, number: int) -> Setting:
-    """Return generated setting ``number``; those with even numbers are whole-leaf, the others fragmented.
+    """Return generated setting ``number``; even numbers are whole-leaf, odd numbers fragmented.
 
     An odd number has the jobs and ring sizes of the number before it."""
     placement = (Placement.WHOLE_LEAF, Placement.FRAGMENTED)[number % 2]

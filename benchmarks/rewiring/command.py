@@ -94,7 +94,7 @@ say = Console(stderr=True, highlight=False).print
 class Measuring:
     """Job to measure, with its bytes scaled down.
 
-    ``ways``: parallelizations by name. ``answer``: best wiring for each of them, and the best time on a switch."""
+    ``ways``: parallelizations by name. ``answer``: best wiring for each, and the best time on a switch."""
 
     name: str
     job: Job

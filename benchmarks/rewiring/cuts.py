@@ -28,7 +28,7 @@ class Cut(NamedTuple):
     stopped_ms: float
     """Longest period in milliseconds in which all probes of a pair of servers were lost."""
     lost: int
-    """Number of probes, of the ``probes`` of all pairs, that were lost."""
+    """Number of the ``probes`` of all pairs that were lost."""
     probes: int
     rewired_s: float
     """Seconds from the cut until the controller had made other circuits, and its probes had passed all of them."""

@@ -44,7 +44,7 @@ Change = tuple[str, bytes]
 class FabricSwitch(PlainSwitch):
     """Switch with rules and cables.
 
-    ``ports``: names of its ports by number. ``known``: buckets of the groups of all switches, so that equal ones are
+    ``ports``: names of its ports by number. ``known``: buckets of the groups of all switches, so that equal buckets are
     stored only once."""
 
     def __init__(self, dpid: Dpid, name: str, ports: Mapping[PortNo, str], known: dict[bytes, bytes]) -> None:
@@ -134,7 +134,7 @@ class Link:
         self._rest, self._role = b"", EQUAL
         self._unsent = bytearray(message(Type.HELLO, 0))
         self._waiting: list[Change] = []
-        """Changes since the last barrier request; the next one confirms them."""
+        """Changes since the last barrier request; the next barrier confirms them."""
         self._events = selectors.EVENT_READ | selectors.EVENT_WRITE
         self._site.selector.register(self._socket, self._events, self._ready)
 
@@ -221,7 +221,7 @@ class Site:
         self.selector = selectors.DefaultSelector()
         self.unsent: set[Link] = set()
         self.counts: Counter[str] = Counter()
-        """Numbers of confirmed changes by kind, and as "refused" that of refused writes and claims."""
+        """Numbers of confirmed changes by kind, and as "refused" the number of refused writes and claims."""
         self._last: dict[str, float] = {}
         self._pins: dict[bytes, float] = {}
         self.ended: deque[tuple[float, Link]] = deque()

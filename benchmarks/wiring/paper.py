@@ -58,7 +58,7 @@ def dedicated(interfaces: int) -> Iterator[Row]:
 
     - ``direct_s``: time on our wiring. ``switch_s``: time on one switch of the same cost, with ``d B / 3.2`` per
       server.
-    - ``time_ratio``: the first / the second; below 1 the wiring is faster.
+    - ``time_ratio``: ``direct_s`` / ``switch_s``; below 1 the wiring is faster.
     - ``same_rate_s``: time on one switch with ``d B`` per server.
     - ``published_…``: values for the publication's wiring: near-geometric rings and matchings."""
     rates = Rates(GBPS, interfaces * GBPS / COST_RATIO)

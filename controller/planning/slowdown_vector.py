@@ -61,8 +61,7 @@ class SlowdownVector:
     slowdowns: tuple[float, ...]
     """Bounds sorted from the worst, one per job: no routing has lexicographically smaller sorted slowdowns."""
     ceiling: Mapping[JobId, float]
-    """Slowdown that a routing may aim at for each job. Sorted, the entries are the smallest slowdowns that the cuts
-    allow."""
+    """Slowdown that a routing may aim at for each job. Sorted, they are the smallest that the cuts allow."""
 
 
 def slowdown_vector(bounds: Bounds, limits: PlanLimits) -> SlowdownVector:

@@ -1,8 +1,8 @@
-"""Scenario churn: how much a new job slows down itself and the others, until the controller knows its traffic.
+"""Scenario churn: how much a new job slows down itself and other jobs, until the controller knows its traffic.
 
 Three real jobs (Gloo) run at a time. Each joins by itself with one line of code. Jobs with even numbers join with
-``signalbox.torch.join``, which records their traffic; the others announce only their hosts. The seed decides when jobs
-begin and end, and on which hosts, equally in all modes.
+``signalbox.torch.join``, which records their traffic; all other jobs announce only their hosts. The seed decides when
+jobs begin and end, and on which hosts, equally in all modes.
 """
 
 import random
@@ -40,7 +40,7 @@ class Arrival(NamedTuple):
 def schedule(seed: int, total_s: float) -> list[Arrival]:
     """Return the jobs in the order in which they begin: three at a time until ``total_s``, on disjoint hosts.
 
-    A job takes hosts that have not rested for ``REST_S`` only if too few others are free."""
+    A job takes hosts that have not rested for ``REST_S`` only if too few other hosts are free."""
     chosen = random.Random(seed)
     lives = []
     for slot in range(AT_ONCE):
@@ -116,10 +116,10 @@ def known_s(job_id: str, looks: Sequence[Look]) -> float | None:
 def state_of(begin: float, end: float, own: Life, others: Sequence[Life]) -> str:
     """Return how much of the traffic the controller knows during an iteration; the first match counts.
 
-    - ``itself``: it still learns the traffic of the iteration's own job.
-    - ``early``: another job sent its first byte less than ``EARLY_S`` before the iteration, or sends it meanwhile.
-    - ``late``: another job sent its first byte before that, and the controller still learns its traffic.
-    - ``quiet``: it knows all jobs."""
+    - ``itself``: the controller still learns the traffic of the iteration's own job.
+    - ``early``: another job sent its first byte less than ``EARLY_S`` before the iteration, or during it.
+    - ``late``: another job sent its first byte earlier, and the controller still learns the traffic of this job.
+    - ``quiet``: the controller knows the traffic of all jobs."""
     if own.known_s is None or begin < own.known_s:
         return "itself"
     if any(other.first_byte_s < end and begin < other.first_byte_s + EARLY_S for other in others):

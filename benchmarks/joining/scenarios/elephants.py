@@ -60,8 +60,8 @@ Traffic that adapts its rate gives way to the jobs."""
 AFTER, OFF_S, TOLERANCE = 1.10, 2 * COUNTERS_S, 0.2
 """Targets: iteration time relative to the flat switch; seconds of a wrong slowdown; error that makes a slowdown wrong.
 
-The time is that of two polls of counters. The first poll sees the traffic up to ``COUNTERS_S`` after its start. The
-next poll, ``COUNTERS_S`` later, has counted it for a whole interval, so the reported slowdown must then be right.
+``OFF_S`` is the time of two polls of counters. The first poll sees the traffic up to ``COUNTERS_S`` after its start.
+The next poll, ``COUNTERS_S`` later, has counted it for a whole interval, so the reported slowdown must then be right.
 """
 
 

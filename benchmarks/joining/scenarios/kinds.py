@@ -2,8 +2,8 @@
 
 Three jobs run at a time, each with one host per leaf: first three batches of three different kinds, announced rightly;
 then four batches of rings, all announced wrongly in the same way. For right announcements the scenario counts alarms.
-For wrong ones it measures the time until the jobs run as fast as on the flat switch, and the time until ``explain``
-names the error of the first job.
+For wrong announcements it measures the time until the jobs run as fast as on the flat switch, and the time until
+``explain`` names the error of the first job.
 """
 
 import re

@@ -19,7 +19,7 @@ from mininet_topos.joining.rank import collectives_at
 
 SECONDS = 270.0
 TURN = 40
-"""Iterations of a pattern before the other one begins; fewer in runs that are shorter than ``SECONDS``.
+"""Iterations of a pattern before the other pattern begins; fewer in runs that are shorter than ``SECONDS``.
 
 Both patterns together take about 75 s.
 """

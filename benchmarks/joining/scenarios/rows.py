@@ -86,7 +86,7 @@ def flat_s(rows: Iterable[Row]) -> dict[tuple[int, int, float, str], float]:
 
 
 def with_flat_s(rows: Sequence[Row]) -> Iterator[tuple[Row, float]]:
-    """Yield each row with the job's median iteration on the flat switch. Rows of jobs without one are left out."""
+    """Yield each row with the job's median iteration on the flat switch. Jobs without one have no row."""
     base = flat_s(rows)
     for row in rows:
         alone_s = base.get((row.seed, row.repeat, row.seconds, row.job))

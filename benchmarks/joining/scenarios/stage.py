@@ -313,8 +313,8 @@ def shown(job: Any) -> Shown:
 def switches_first() -> Iterator[None]:
     """Give Open vSwitch priority over all other sessions while the block runs.
 
-    Its own negative niceness counts only within its session (sched(7), "The autogroup feature"). With eight busy
-    sessions besides, slow switches would slow down the jobs."""
+    The negative niceness of Open vSwitch counts only within its session (sched(7), "The autogroup feature"). With eight
+    other busy sessions, slow switches would slow down the jobs."""
     pid = (RUN_FOLDER / "ovs-vswitchd.pid").read_text().strip()
     autogroup = Path("/proc", pid, "autogroup")
     if not autogroup.exists():

@@ -79,8 +79,8 @@ def sent_again(stage: Stage) -> int:
 def moved(looks: Sequence[Look], at_s: float) -> int:
     """Return how many pairs of hosts changed their path, or lost it, after the exchange at ``at_s``.
 
-    It does not matter which job a pair belongs to. A pair counts once, if any ``Look`` after the exchange differs
-    from the last one before it."""
+    It does not matter which job a pair belongs to. A pair counts once, if any ``Look`` after the exchange differs from
+    the last ``Look`` before the exchange."""
     before = [look for look in looks if look.after_s <= at_s]
     if not before:
         return 0

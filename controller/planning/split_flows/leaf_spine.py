@@ -211,8 +211,7 @@ def _homes(problem: Problem, common: CommonLinks, flows: Sequence[Flow]) -> dict
 def _matching(flows: Iterable[Flow], evicted: Counter[Side]) -> list[Flow]:
     """Return the flows that stay when conflicting flows are removed, until no two share an end.
 
-    Flows that share ends with the most flows are removed first; in ties, flows whose ends have lost the fewest
-    (``evicted``).
+    Flows that share ends with the most flows are removed first. The fewest losses at the ends (``evicted``) break ties.
     """
     at: defaultdict[Side, int] = defaultdict(int)
     stay = list(flows)

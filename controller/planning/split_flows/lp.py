@@ -178,8 +178,7 @@ class FluidModel:
 
         Several programmes are solved. In each, the columns with small amounts in the previous one cost most (Candès,
         Wakin and Boyd, "Enhancing sparsity by reweighted l1 minimization", 2008). The largest columns of a class, as
-        many as its flows can use, cost nothing. Return None when time runs out, or where ``optimum`` starts from
-        routes."""
+        many as its flows can use, cost nothing. Return None without time, or where ``optimum`` starts from routes."""
         of, random = self.of, np.random.default_rng(limits.seed)
         if of.size() > _MOST_COLUMNS:
             return None

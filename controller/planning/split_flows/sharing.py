@@ -9,8 +9,8 @@ a solution of the next programme too.
 
 This search ends near its start. So every third attempt begins with a fluid optimum on few paths per flow
 (``FluidModel.concentrated``), in which only some flows have *surplus* paths: more paths than subflows. With each
-programme, more of these flows are *closed*: they keep only their largest shares. The shares of other flows adapt.
-Surplus paths have a cost, so few flows use them.
+programme, more of these flows are *closed*: they keep only their largest shares. Surplus paths have a cost, so few
+flows use them.
 
 Prices are the duals of the previous programme. Before the first programme, links with larger loads cost more. Links
 that cannot reach the lower bound of the worst slowdown, whatever the shares are, have no constraint.

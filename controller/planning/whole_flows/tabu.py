@@ -8,9 +8,9 @@ beyond the limit of the link. In each step, one flow leaves an overloaded link. 
 that leave the smallest total excess, even if the excess grows. For some steps the flow may not move back (Glover, "Tabu
 search, part I", 1989). An attempt ends when no link has an excess, or after some steps without progress.
 
-A round makes attempts for the worst slowdown and then for the other slowdowns. The first attempts aim at small
-slowdowns, the next attempts at larger ones. Attempts of later rounds have more steps. Rounds do not depend on the time
-limit, so a longer limit continues the same search.
+A round makes attempts for the worst slowdown and then for the other slowdowns. First attempts aim at small
+slowdowns, later attempts at larger ones. Later rounds allow more steps without progress. Rounds do not depend on the
+time limit, so a longer limit continues the same search.
 
 All moves of a step are evaluated at once as arrays. Jobs with several phases load a link with their largest phase, so
 the sums per phase are kept.
