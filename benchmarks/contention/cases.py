@@ -30,7 +30,7 @@ WORKED_EXAMPLE = Case(
 )
 """Two jobs of 10 GPUs each, of equal intensity, on one link.
 
-If the long job goes first, 37.5 % of the GPUs' time is used; if the short one does, 41.7 %."""
+If the long job goes first, 37.5 % of the GPUs' time is used; if the short job goes first, 41.7 %."""
 
 
 def crux_case(seed: int, floor: float = 0.0) -> Case:
@@ -51,7 +51,7 @@ def crux_case(seed: int, floor: float = 0.0) -> Case:
 
 
 def ways(ring: list[int]) -> list[tuple[dict[int, float]]]:
-    """Return all ways of a ring over hosts of these leaves, in the order of the switch of its first flow."""
+    """Return all ways of a ring; first come the ways whose first flow takes switch 0. ``ring``: leaf of each host."""
     crossing = [(src, dst) for src, dst in pairwise([*ring, ring[0]]) if src != dst]
     found = []
     for spines in product(range(SPINES), repeat=len(crossing)):
@@ -66,7 +66,7 @@ def ways(ring: list[int]) -> list[tuple[dict[int, float]]]:
 def one_of_each_pair(case: Case, choices: Choices) -> tuple[Case, Choices]:
     """Return the case with half of the ways of the job that has most, and the choices or their mirror image.
 
-    An exchange of the two aggregation switches changes nothing. So the first flow of this job takes the first one."""
+    An exchange of the two aggregation switches changes nothing. So the job's first flow takes the first switch."""
     counts = [len(job.ways) for job in case.jobs]
     largest = max(range(len(counts)), key=counts.__getitem__)
     half = (counts[largest] + 1) // 2

@@ -6,7 +6,7 @@
 - ``recomputed``: guaranteed times and bounds of random plans, which a recomputer tries to refute.
 - ``search``: time and values of the planner's search for 16 and 64 jobs, beside bounds.
 - ``fabric``: many jobs on an oversubscribed fabric: ours beside all baselines. Cells in ``out/bench/contention`` are
-  kept; a run computes those that are missing until its budget is spent.
+  kept; a run computes missing cells until its budget is spent.
 
 The exit status is 1 if the worked example has other figures, a plan is not proven to be the best, a statement is
 refuted, a search takes too long, or a baseline is better than our plan: in a cell, by more than 0.5 %.
@@ -103,7 +103,7 @@ def _tracked(what: str, first: int, count: int) -> Any:
 
 
 def _verdicts(cells: Sequence[dict[str, Any]], settings: int, broken: list[str]) -> list[str]:
-    """Return lines about the verdicts of the cells, and append those in which a baseline is better."""
+    """Return lines about the verdicts of the cells; append to ``broken`` the cells in which a baseline is better."""
     rows = [
         (fabric.Setting(*(cell[name] for name in fabric.Setting._fields)).name, row)
         for cell in cells

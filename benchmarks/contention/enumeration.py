@@ -25,10 +25,10 @@ def options(case: Case, number: int, ranks: int, circle: Circle) -> Iterator[Cho
 def enumerated(
     case: Case, objective: Objective, ranks: int, circle: Circle = NO_CIRCLE, below: float = math.inf
 ) -> Solved:
-    """Return the best plan that costs less than ``below``, by enumeration; without choices if there is none.
+    """Return the best plan that costs less than ``below``, by enumeration; without choices if no plan does.
 
-    A branch ends when the jobs chosen so far, and each of the others beside them, cost as much as the best plan. The
-    first member starts at 0, because a turn of all starts together changes nothing."""
+    A branch ends when the jobs chosen so far, and each other job beside them, cost as much as the best plan. The first
+    member starts at 0, because a turn of all starts together changes nothing."""
     costs = Costs(case, objective, circle)
     best: Choices = {}
     order = sorted(range(len(case.jobs)), key=lambda number: -len(case.jobs[number].ways))

@@ -3,9 +3,10 @@
 In: a ``Case``, the number of classes, and a circle. Out: choices, what they guarantee, and a lower bound of the
 objective. The search is exact for starts that are multiples of 1 / ``slots`` of the circle.
 
-A further job makes no guaranteed time smaller (``fluid``). So the cost of a job beside some others is a lower bound of
-its cost beside all. The model has such bounds for all pairs. After each solution, it gets those of larger groups that
-the solution violates, until a solution has no more cost than the model says. Every bound on the way is valid.
+A further job makes no guaranteed time smaller (``fluid``). So the cost of a job beside some other jobs is a lower bound
+of its cost beside all jobs. The model has such bounds for all pairs. After each solution, the model gets the bounds of
+larger groups that the solution violates. The search ends when a solution has no more cost than the model says. Every
+bound on the way is valid.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Costs:
         self._like: dict[tuple[int, int, int], list[int]] = {}
 
     def of(self, number: int, choices: Choices, max_wait: float = math.inf) -> float:
-        """Return the cost of a job beside others; infinite for a member whose circle is not kept."""
+        """Return the cost of a job beside other jobs; infinite for a member whose circle is not kept."""
         own = choices[number]
         links = self._links[number][own.way]
         beside = {
@@ -111,7 +112,7 @@ class Costs:
 
 
 def _order(one: Choice, other: Choice) -> int:
-    """Return 1 if the other goes first, 0 for equal ranks, and -1 if the other goes last."""
+    """Return 1 if ``other`` goes first, 0 for equal ranks, and -1 if ``other`` goes last."""
     return (one.rank > other.rank) - (one.rank < other.rank)
 
 
@@ -208,14 +209,14 @@ class _Model:
         return choice._replace(start_s=self._circle.start_s(place), turns=self._circle.turns[number])
 
     def _cost(self, number: int, choices: Choices, max_wait: float = math.inf) -> int:
-        """Return the cost of a job beside others, rounded down."""
+        """Return the cost of a job beside other jobs, rounded down."""
         cost = self._costs.of(number, choices, max_wait)
         return _NEVER if cost == math.inf else int(cost * _SCALE * (1 - EPSILON))
 
     # ---- lower bounds of costs
 
     def _bound_pair(self, number: int, other: int, own: Choice, beside: Choice) -> None:
-        """Add the costs of a job beside one other, whether they are free or members."""
+        """Add the costs of a job beside one other job, whether the two are free or members."""
         self._bound(number, {number: own, other: beside})
         if self._circle.places(number):
             placed = self._member(own, number, 0)
@@ -225,7 +226,7 @@ class _Model:
                     self._bound(number, {number: placed, other: self._member(beside, other, place)})
 
     def _bound_triples(self) -> None:
-        """Add the costs of each free job beside two others that cost it more than one of them."""
+        """Add the costs of each free job beside two other jobs, where two cost it more than one."""
         numbers = range(len(self._jobs))
         for number, one, two in permutations(numbers, 3):
             if one > two:
@@ -239,7 +240,7 @@ class _Model:
                         self._bound(number, choices)
 
     def _bound(self, number: int, choices: Choices, max_wait: float = math.inf) -> None:
-        """Add that the job costs at least as much as it does beside only these others.
+        """Add that the job costs at least as much as beside only the jobs in ``choices``.
 
         The bound holds for all choices that cost it no less. With ``max_wait`` it holds for exactly these choices,
         because other jobs can also make waits shorter."""
@@ -289,7 +290,7 @@ class _Model:
         return self._condition(("rank", number, other), self._jobs[number].rank - self._jobs[other].rank, leads, _LEADS)
 
     def _placed(self, number: int, other: int, apart_s: float) -> Any:
-        """Return the condition that the job starts so long after the other on the circle."""
+        """Return the condition that the job starts ``apart_s`` after the other job on the circle."""
         slots = self._circle.slots
         if (number, other) not in self._apart:
             apart = self._apart[number, other] = self._cp.new_int_var(0, slots - 1, "")
@@ -298,7 +299,7 @@ class _Model:
         return self._condition(("apart", number, other), self._apart[number, other], places, range(slots))
 
     def _condition(self, name: tuple[Any, ...], expression: Any, values: Set[int], every: range) -> Any:
-        """Return a Boolean variable that says whether the expression has one of the values; None if it always has."""
+        """Return a Boolean variable that says whether the expression has one of the values; None if it always does."""
         key = (*name, frozenset(values))
         if len(values) == len(every):
             return None

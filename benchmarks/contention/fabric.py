@@ -92,7 +92,7 @@ OBJECTIVES: Mapping[Objective, Callable[[Mapping[str, float]], float]] = {
 
 
 def verdicts(found: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield for each objective and jitter of a cell our figure, and that of the best baseline."""
+    """Yield for each objective and jitter of a cell our figure, and the figure of the best baseline."""
     for jitter, figures in found["figures"].items():
         for objective, figure in OBJECTIVES.items():
             mine = figure(figures[f"ours, {objective}"])

@@ -1,4 +1,4 @@
-"""CASSINI's headline on comparable mixes: 1.6 times shorter mean iterations, 2.5 times shorter ones in the tail.
+"""CASSINI's headline on comparable mixes: iterations are 1.6 times shorter in the mean, 2.5 times in the tail.
 
 Source: Rajasekaran et al., "CASSINI: network-aware job scheduling in machine learning clusters", NSDI 2024. Two to four
 of its 13 models share a link of 50 Gbit/s, the rate of a NIC of its testbed. The bytes of a model are the sizes that
@@ -51,7 +51,7 @@ def mix(seed: int) -> Case:
 def run(seed: int) -> Row:
     """Return how many times shorter iterations are with shifts than without, in the mean and in the tail.
 
-    Without shifts, jobs start at random times, or all at once; both are as good as any other starts."""
+    Without shifts, jobs start at random times, or all at once."""
     case = mix(seed)
     at_random = today(case)
     at_once = SharedPlan({number: choice._replace(start_s=0.0) for number, choice in at_random.choices.items()})
@@ -73,7 +73,7 @@ def _figures(case: Case, plan: SharedPlan) -> dict[str, float]:
 
 
 def summary(rows: Sequence[Row]) -> list[Row]:
-    """Return the largest and the median gains, for all mixes and for those that send no more than the link carries."""
+    """Return the largest and the median gains, for all mixes and for mixes that send no more than the link carries."""
     found: list[Row] = []
     for mixes, chosen in (("all", rows), ("duty <= 1", [row for row in rows if row["duty"] <= 1])):
         for name in rows[0]["gains"] if chosen else ():

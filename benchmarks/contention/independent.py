@@ -4,8 +4,8 @@ In: jobs as plain numbers, and what a plan chooses for them. Out: the longest it
 how many iterations it did. A guaranteed time is refuted if a job took longer; a bound is refuted if jobs did better.
 
 All runs of a plan, which differ in the first starts of free jobs, are integrated at once. The rates of jobs depend only
-on who sends which phase, so there is a table of them. A phase ends with a step, so it occupies its links for up to a
-step longer than it has to.
+on who sends which phase, so a table has these rates. A phase ends with a step, so a phase occupies its links for up to
+a step longer than it has to.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def integrated(
 def _rates(capacity_bps: Sequence[float], jobs: Sequence[Job], floor: float, state: Sequence[int]) -> list[float]:
     """Return the progress per second of each job. ``state``: 0 for a job that does not send, else its phase from 1.
 
-    Progress is raised for all jobs of a rank at once until a link is full, then for those that do not use it. The room
-    of a rank on a link is what higher ranks leave; it is at least its floor, which higher ranks do not use."""
+    Progress is raised for all jobs of a rank at once until a link is full, then for the jobs that do not use this link.
+    The room of a rank on a link is what higher ranks leave. They leave at least the rank's floor."""
     demand = {job: jobs[job].demand_bps[phase - 1] for job, phase in enumerate(state) if phase}
     ranks = sorted({jobs[job].rank for job in demand})
     of_rank = {rank: [job for job in demand if jobs[job].rank == rank] for rank in ranks}

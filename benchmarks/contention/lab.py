@@ -7,8 +7,8 @@ several ways (``Way``), with the same computing times in each: alone, in the wor
 the configured slots and classes. Alone means on a fabric with a spine for each job.
 
 The result is a table, and ``contention.json``: the mean time of an iteration relative to alone, with the 95 % interval
-of the repetitions. A run whose figures are in ``--out`` is not repeated, so the benchmark goes on where it was
-interrupted. The exit status is 1 when a line of ``broken`` is not kept.
+of the repetitions. A run whose figures are in ``--out`` is not repeated, so the benchmark continues where it was
+interrupted. The exit status is 1 when a target in ``broken`` is missed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ QUEUE_S = 0.15
 A retransmission time-out would take as long as several waits for a slot."""
 FIGURES = "figures.json"
 ALIGNED = 60
-"""Number of iterations in the worst alignment, which differ little from each other."""
+"""Number of iterations in the worst alignment. Its iterations differ little from each other."""
 PAUSE = 1.15
 """Time from one start to the next in the worst alignment, relative to an iteration with half of the uplink."""
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
@@ -67,7 +67,7 @@ class Way(StrEnum):
     """Way in which the jobs of a scenario run.
 
     ``WORST``: steady jobs on today's routes, whose iterations always begin together. ``TODAY``: begun at random times,
-    without slots and classes. ``SHARED``: with those of the controller."""
+    without slots and classes. ``SHARED``: with the controller's slots and classes."""
 
     ALONE = "alone"
     WORST = "worst"
@@ -142,7 +142,7 @@ SCENARIOS = {
 
 
 def run(scenario: Scenario, way: Way, iterations: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Return the mean times of a run, by job. It ends when every job has done its iterations.
+    """Return the mean times of a run, by job. The run ends when every job has done its iterations.
 
     Raises ``LabError`` when a job is not pinned or ends too late, and ``DemoError`` when a rank fails."""
     spines = len(scenario.jobs) if way is Way.ALONE else 1
@@ -273,7 +273,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def broken(runs: Mapping[str, Mapping[Way, Sequence[Mapping[str, Any]]]]) -> Iterator[str]:
-    """Yield the lines that are not kept."""
+    """Yield a line for each target that is missed."""
     for name, of_ways in runs.items():
         jobs = SCENARIOS[name].jobs
         if Way.SHARED not in of_ways:

@@ -1,7 +1,7 @@
 """Jobs on an oversubscribed leaf-spine fabric: their flows and the times of their iterations.
 
-Half of a leaf's hosts can send at full rate. Each job has as many hosts on each of its leaves, and each of these hosts
-sends to one on the job's next leaf. The jobs fill the leaves that they use.
+Half of a leaf's hosts can send at full rate. A job has equally many hosts on each of its leaves, and each of these
+hosts sends to a host on the job's next leaf. The jobs fill the leaves that they use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STEP_BYTES = 1 << 20
 
 
 def oversubscribed(seed: int, jobs: int, ratio: int = 2, mix: str = VARIED) -> tuple[Problem, dict[JobId, Timing]]:
-    """Return the problem of ``jobs`` jobs and their timings. In varied mixes, one of ten keeps no slots."""
+    """Return the problem of ``jobs`` jobs and their timings. In varied mixes, one job of ten keeps no slots."""
     chance = random.Random(seed)
     per_leaf = SPINES * ratio
     sizes = [(chance.choice((2, 2, 3, 4)), chance.choice((8, 16, 16, 32))) for _ in range(jobs)]

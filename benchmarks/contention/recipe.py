@@ -2,7 +2,7 @@
 
 For each case by Crux's recipe, the exact search chooses ways and classes of all jobs together, and enumeration checks
 it. A part of Crux is compared with the best choice in its place: its paths with any paths, both with the best classes;
-its priorities and its classes with the best ones on its own paths.
+its priorities and its classes with the best classes on its own paths.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def summary(cases: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def broken(example: Mapping[str, float], found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the figures of the worked example that are not the published ones, and the cases without a proof."""
+    """Return the figures of the worked example that differ from the published figures, and cases without a proof."""
     wrong = [name for name, value in EXPECTED.items() if abs(example[name] - value) > SAME]
     unproven = [case for case in found if not case["bound_met"] or abs(case.get("enumerated", 0.0)) > SAME]
     return wrong + [f"case {case['seed']}" for case in unproven]

@@ -42,7 +42,7 @@ class Tested(NamedTuple):
 
 
 def refuted(seed: int) -> tuple[int, list[str]]:
-    """Return the number of statements about a random case that were tested, and those that are refuted."""
+    """Return the number of statements about a random case that were tested, and the refuted statements."""
     case, chance = random_case(seed), random.Random(seed)
     count, found = 0, []
     for plan in _plans(case, seed, chance):

@@ -80,8 +80,7 @@ class _Switch:
     def find_claim(self, least: int, most: int, late: Collection[str]) -> None:
         """Count a claim as confirmed whose confirmation is late, if its generation id is from ``least`` to ``most``.
 
-        Another answer has just shown that the switch has such an id. ``late``: members whose answers may be recorded
-        late."""
+        Another answer has just shown that the switch has such an id. ``late``: members whose answers may be late."""
         for member in self.connections.keys() & late:
             connection = self.connections[member]
             for xid, (role, generation) in list(connection.asked.items()):

@@ -68,8 +68,7 @@ def judged(seed: int, limits: PlanLimits) -> Record:
 def _of_plan(plan: Any, max_subflows: int, rng: random.Random) -> Record:
     """Return the verdicts on a plan and on its changed copies.
 
-    ``mutants``: one entry per copy: [kind, name of the change, whether it is refused, whether the change is
-    harmless]."""
+    ``mutants``: one entry per copy: [kind, name of the change, whether the copy is refused, whether it is harmless]."""
     boasts = [boasting(plan, lambda flow: walks(plan, flow), rng) for _ in range(BOASTS)]
     mutants = [("claim", "a better routing is known", boast) for boast in boasts if boast]
     mutants += [("witness", *changed(plan, rng)) for _ in range(CHANGES)]

@@ -45,8 +45,7 @@ FAULTS_OF_HISTORY = 3
 class Checked:
     """Result of one history.
 
-    ``answered``, ``unanswered``: numbers of calls with and without an answer. ``refused``: jobs without a possible
-    order."""
+    ``answered``, ``unanswered``: numbers of calls with and without an answer. ``refused``: jobs without an order."""
 
     seed: int
     answered: int

@@ -73,8 +73,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.goals: dict[int, GoalPlan] = {}
-        """Goal plans that the next request may continue, by the generation of the last cycle that made some of their
-        moves."""
+        """Goal plans that the next request may continue, by the generation of the last cycle towards them."""
         self._routed = Routed()
         self._last: tuple[SolvePlan, Planned] | None = None
         self._tries = 0

@@ -43,13 +43,13 @@ Two bounds of the worst slowdown also count jobs that share links:
 
 - Mean over phases: phase p of job j has the rate D_p across the cut, the slowdown y_p with the bound b_p, the share
   s_p, and a weight w_p. The weights of the phases of a job add up to 1. On link l, let x_p be the rate of p, and a_j
-  the sum of w_p * x_p over the phases of j. There p sees a load of at least (x_p + sum of a_i over the other jobs i) /
-  c_l. The mean of this over the links, weighted by x_p, is at most y_p. So the sum of w_p * D_p * y_p over all phases
-  is at least the sum of (sum of a_j over all jobs)^2 / c_l over all links. This is at least A^2 / sum c_l, where A is
-  the sum of w_p * D_p. Job j has a slowdown of at least B_j = sum s_p * b_p. If job j has the slowdown S, then the sum
-  of w_p * D_p * (y_p - b_p) over its phases is at most (S - B_j) * m_j, where m_j is the largest w_p * D_p / s_p. So
-  the worst slowdown is at least (A^2 / sum c_l + sum m_j * B_j - sum w_p * D_p * b_p) / sum m_j. Here the phases with
-  the largest rates of each job have weights in proportion to s_p / D_p; all other phases have weight 0.
+  the sum of w_p * x_p over the phases of j. On l, phase p sees a load of at least (x_p + sum of a_i over the other jobs
+  i) / c_l. The mean of this over the links, weighted by x_p, is at most y_p. So the sum of w_p * D_p * y_p over all
+  phases is at least the sum of (sum of a_j over all jobs)^2 / c_l over all links. This is at least A^2 / sum c_l, where
+  A is the sum of w_p * D_p. Job j has a slowdown of at least B_j = sum s_p * b_p. If job j has the slowdown S, then the
+  sum of w_p * D_p * (y_p - b_p) over its phases is at most (S - B_j) * m_j, where m_j is the largest w_p * D_p / s_p.
+  So the worst slowdown is at least (A^2 / sum c_l + sum m_j * B_j - sum w_p * D_p * b_p) / sum m_j. Here the phases
+  with the largest rates of each job have weights in proportion to s_p / D_p; all other phases have weight 0.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class Cuts:
     def means_over_phases(self, share: Floats, least: Floats, own: Floats) -> Floats:
         """Return the bound of each cut for the worst slowdown of jobs with several phases, by its mean over phases.
 
-        ``share``, ``least``: share of each cell, and lower bound of its slowdown. ``own``: lower bound of each job's
+        ``share``, ``least``: share and lower bound of the slowdown of each cell. ``own``: lower bound of each job's
         slowdown."""
         at, place = distinct(self.cut * self._cells + self.cell)
         bps, cut, cell = np.bincount(place, self.bps, len(at)), at // self._cells, at % self._cells

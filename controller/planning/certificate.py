@@ -176,8 +176,7 @@ class _Source(NamedTuple):
     highest: float = 0.0
     """Upper limit of the slowdowns that the cut can prove, whatever its unit.
 
-    No unit can prove more, because a routing that puts each whole flow on the emptiest link has at most this
-    slowdown."""
+    No unit can prove more: a routing that puts each whole flow on the emptiest link has at most this slowdown."""
 
 
 class _Group(NamedTuple):

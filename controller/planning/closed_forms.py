@@ -24,7 +24,7 @@ a leaf on the same side get different colours; as many colours as the largest de
 - *Residual links* serve equal flows too. Flows are coloured as if each spine with residual links were one more common
   link, and the flows of a spine's colours take its links. *Late* flows cannot take them, because one of their leaves
   has no link to the spine. Split late flows get further colours on the common links. A whole late flow takes the common
-  link with the fewest flows, and then the one where it slows the fewest other jobs.
+  link with the fewest flows, and in ties the link where it slows the fewest other jobs.
 
 - *Whole flows first* serves flows that all have the same number of equal subflows (``color_whole_first``).
 

@@ -39,8 +39,7 @@ def even_coloring(left: Ints, right: Ints, colors: int) -> Ints:
 
     Each end has at most ceil(degree / ``colors``) and at least floor(degree / ``colors``) edges of each colour.
 
-    ``left``, ``right``: nodes of each edge. A left and a right node are different nodes even if they have the same
-    number."""
+    ``left``, ``right``: nodes of each edge. A left and a right node with the same number are different nodes."""
     return _proper(_copies([left], colors), _copies([right], colors))
 
 

@@ -292,7 +292,7 @@ class GoalPlan:
     smallest: bool = False
     """Whether ``blocked`` is proven to be the smallest group of the remaining moves that improves the slowdowns.
 
-    The proof covers only moves to the routes of the goal plan. Fewer moves to other routes may still improve the
+    The proof covers only moves to the routes of the goal plan. Fewer moves to other routes may still give smaller
     slowdowns."""
     searched: int = 0
     """Cap on moves under which a search proved that no moves lead towards the plan; 0 without such a proof.

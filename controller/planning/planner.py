@@ -88,8 +88,7 @@ _FINISH_S = 8e-6
 _CLOSED_S = 16e-6
 """Seconds per flow that closed forms need.
 
-When time is short and relief has found routes, closed forms are skipped: their plans mostly have more moves than a
-cap allows."""
+When time is short and relief has found routes, closed forms are skipped: their plans mostly exceed a cap on moves."""
 _GREEDY_S = 30e-6
 """Seconds per flow that the greedy needs on 128 spines."""
 _JOINED_SHARE = 0.25

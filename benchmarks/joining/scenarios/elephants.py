@@ -160,7 +160,7 @@ def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -
 def by_time(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return a line per job: mean ratios before the other traffic, in its first 3 s, and later.
 
-    ``slow_until_s``: seconds from the start of the traffic until the end of the last iteration with a ratio above
+    ``slow_until_s``: seconds from the start of the traffic to the end of the last iteration with a ratio above
     ``AFTER``."""
     lines = []
     for row, alone_s in with_flat_s(rows):

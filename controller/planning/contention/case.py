@@ -49,7 +49,7 @@ def cases_of(problem: Problem, routes: Routes, timings: Mapping[JobId, Timing], 
 
 
 def sharing(problem: Problem, routes: Routes, timings: Mapping[JobId, Timing], rules: SharingRules) -> Sharing | None:
-    """Return slots and classes for jobs that share links under these routes; None when no jobs with a timing do."""
+    """Return slots and classes for jobs with a timing that share links under these routes; None without such jobs."""
     cases = cases_of(problem, routes, timings, rules.floor)
     if not cases:
         return None

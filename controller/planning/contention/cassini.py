@@ -3,7 +3,7 @@
 Source: Rajasekaran et al., "CASSINI: network-aware job scheduling in machine learning clusters", NSDI 2024, sections 3
 and 4. Time is a circle that is divided into angles. The score of a link is 1 - excess / (angles x capacity), summed
 over all angles at which more is sent than the link can carry. Each link has its own best shifts. A traversal of the
-bipartite graph of jobs and links makes one shift per job from them, which is possible only without loops.
+bipartite graph of jobs and links makes one shift per job from the links' shifts, which is possible only without loops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Shifts = Mapping[int, int]
 
 
 def score(profiles: Sequence[Floats], capacity_bps: float) -> float:
-    """Return the compatibility of jobs on a link; 1 if they never send more than it can carry.
+    """Return the compatibility of jobs on a link; 1 if the jobs never send more than the link can carry.
 
     ``profiles``: demand of each shifted job at each angle in bit/s."""
     excess = np.maximum(0.0, np.sum(profiles, axis=0) - capacity_bps)
@@ -42,8 +42,8 @@ def profile(job: TimedJob, way: int, link: int, period_s: float, turns: int, ang
 def shifts(case: Case, ways: Sequence[int], period_s: float, turns: Sequence[int], angles: int) -> Shifts | None:
     """Return the shifts of the jobs that share a link; None if the graph of jobs and links has a loop.
 
-    Links with the same jobs count as one, the one with the lowest score. On a link with more than two jobs, one job
-    after the other gets the shift with the highest score."""
+    Of several links with the same jobs, only the link with the lowest score counts. On a link with more than two jobs,
+    one job after the other gets the shift with the highest score."""
     of_link: dict[tuple[int, ...], tuple[float, list[int]]] = {}
     for link, bps in enumerate(case.capacity_bps):
         users = tuple(n for n, job in enumerate(case.jobs) if link in job.peaks[ways[n]])

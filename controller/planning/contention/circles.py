@@ -13,7 +13,7 @@ TOLERANCE = 0.02
 """Relative difference of a member's ideal iteration and its part of the circle's period."""
 MOST_TURNS = 6
 STRETCHES = (1.02, 1.05, 1.1, 1.2, 1.35, 1.5)
-"""Periods of circles, as multiples of one that members can keep without sharing."""
+"""Periods of circles, as multiples of a period that members can keep without sharing."""
 
 
 class Circle(NamedTuple):

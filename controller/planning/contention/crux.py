@@ -38,7 +38,7 @@ def intensity(case: Case, number: int, way: int) -> float:
 
 
 def paths(case: Case) -> list[int]:
-    """Return the way of each job: jobs with higher intensities first, each on the least congested links."""
+    """Return the way of each job: jobs with higher intensities choose first, each the least congested links."""
     numbers = range(len(case.jobs))
     load: defaultdict[int, float] = defaultdict(float)
     chosen = [0 for _ in numbers]
@@ -56,7 +56,7 @@ def paths(case: Case) -> list[int]:
 
 
 def priorities(case: Case, ways: Sequence[int]) -> list[float]:
-    """Return P = k x I of each job. The correction k compares a job with the one that has the most traffic."""
+    """Return P = k x I of each job. The correction k compares a job with the job that has the most traffic."""
     numbers = range(len(case.jobs))
     bits = [sum(case.jobs[n].average_bps(ways[n]).values()) * case.jobs[n].ideal_s for n in numbers]
     reference = max(numbers, key=bits.__getitem__)
@@ -83,8 +83,8 @@ def compressed(case: Case, ways: Sequence[int], priority: Sequence[float], ranks
 
     Two jobs that share a link have an edge from the higher priority to the lower, with the intensity of the former as
     its weight. Classes are segments of a topological order. A dynamic programme finds the best segments of an order:
-    f(i, k) = max over j of f(j, k - 1) + C(j, i), where C(j, i) is the weight of the edges from the first j jobs to
-    those up to i. The best of ``ORDERS`` random orders is taken."""
+    f(i, k) = max over j of f(j, k - 1) + C(j, i), where C(j, i) is the weight of the edges from the first j jobs to the
+    jobs j + 1 to i. The best of ``ORDERS`` random orders is taken."""
     edges = edges_of(case, ways, priority)
     chance = random.Random(seed)
     best: tuple[float, list[int]] = (-1.0, [])
@@ -130,7 +130,7 @@ def _best_segments(order: Sequence[int], edges: Edges, ranks: int) -> tuple[floa
         weights[place[high] + 1, place[low] + 1] = weight
     sums = weights.cumsum(axis=0).cumsum(axis=1)
     between = sums - np.diag(sums)[:, None]
-    """Weight of the edges from the first j jobs (row) to those from there up to i (column)."""
+    """Weight of the edges from the first j jobs (row) to the jobs j + 1 to i (column)."""
     between[np.tril_indices(count + 1, -1)] = -np.inf
     best, cuts = np.zeros(count + 1), []
     for _ in range(1, ranks):

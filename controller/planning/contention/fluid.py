@@ -2,18 +2,19 @@
 
 An iteration of a job is a sequence of phases; a phase computes, then communicates. A plan gives every job a *way* (its
 links), a *rank* (class of strict priority, 0 first) and maybe a *start*. The plan fixes how some jobs are aligned in
-time and leaves the others open. The *guaranteed* iteration time of a job is the largest over all alignments that the
-plan leaves open, when links share by demand among equal ranks and a lower rank keeps ``Case.floor`` of each link.
+time; other alignments are open. The *guaranteed* iteration time of a job is the largest over all open alignments, when
+links share by demand among equal ranks and a lower rank keeps ``Case.floor`` of each link.
 
-- A *member* has a start. A circle has the perimeter ``period_s``, and a member does r iterations per turn. It begins
-  each one in its slot, so its iteration takes ``period_s`` / r. Its slots are as long as this allows. All members count
-  as sending during all of their slots. The circle is *kept* if every member gets its bits through in its slots.
+- A *member* has a start. A circle has the perimeter ``period_s``, and a member does r iterations per turn. A member
+  begins each iteration in its slot, so its iteration takes ``period_s`` / r. Slots are as long as this time allows.
+  Members count as sending during all of their slots. The circle is *kept* if each member's bits get through in its
+  slots.
 - A *free* job begins an iteration whenever it likes. A job of the same rank costs it at most the bits that this job can
   send meanwhile, and at most this job's share of the link. A job of a higher rank costs all bits that it can send
   meanwhile: response-time analysis (Joseph and Pandya, "Finding response times in a real-time system", 1986).
 
-With free jobs of one rank, guaranteed times are at most the iteration slowdowns of ``planning.phases`` x ideal times.
-A further job makes no guaranteed time smaller.
+With free jobs of one rank, guaranteed times are at most the iteration slowdowns of ``planning.phases`` x ideal times. A
+further job makes no guaranteed time smaller.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class TimedJob:
     work: float = 1.0
     """Work of one iteration, in a unit that is the same for all jobs, such as GPU-seconds."""
     guard_s: float = 0.0
-    """Seconds by which slots of this job look longer to others, because its compute times vary."""
+    """Seconds by which slots of this job look longer to other jobs, because its compute times vary."""
     weight: float = 1.0
     """Weight of the job's slowdown; 0 for a job that counts for no objective."""
     regular: bool = True
@@ -129,7 +130,7 @@ class Choice(NamedTuple):
 
 
 Choices = Mapping[int, Choice]
-"""Choice of each job, by its position in ``Case.jobs``. Jobs that are left out are not there."""
+"""Choice of each job, by its position in ``Case.jobs``. A job that is left out does not send."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def iteration_s(case: Case, choices: Choices, number: int, period_s: float = 0.0
 
 
 class _Slot(NamedTuple):
-    """Slot of a phase as others see it. It begins when the phase can begin at the earliest."""
+    """Slot of a phase as other jobs see it. It begins when the phase can begin at the earliest."""
 
     begin_s: float
     length_s: float
@@ -236,8 +237,7 @@ class _Link(NamedTuple):
     def worst_s(self, ideal_s: float, sends_s: Mapping[int, float]) -> float:
         """Return the longest time for ``ideal_s`` seconds of communication beside jobs of the same rank.
 
-        ``sends_s``: seconds at full demand that each of them can send meanwhile. The worst case is that all begin at
-        once."""
+        ``sends_s``: seconds at full demand that each of these jobs can send meanwhile; at worst, all begin at once."""
         total, before, needed_s = self.load, 0.0, 0.0
         for until_s, bps in sorted((min(sends_s[job], ideal_s), bps) for job, bps in self.same.items()):
             needed_s += (until_s - before) * max(1.0, total)
@@ -307,7 +307,7 @@ class _Plan:
         return self._period_s / count if min(waits_s) <= max_wait * job.ideal_s + EPSILON else math.inf
 
     def _needed_s(self, number: int, phase: int, begin_s: float, length_s: float) -> float:
-        """Return how long a phase of a member takes that begins with its slot; more than ``length_s`` if too long."""
+        """Return how long a phase of a member takes that begins with its slot; more than ``length_s`` if it is late."""
         ideal_s, rank = self._case.jobs[number].phases[phase].ideal_s, self._choices[number].rank
         links = self._links(number, phase)
         others = [
@@ -381,7 +381,7 @@ class _Plan:
 
 
 def _delays(links: Sequence[_Link]) -> dict[int, tuple[float, tuple[int, ...]]]:
-    """Return for each job of a higher rank how many times its sending time it costs, and the links where.
+    """Return for each job of a higher rank its cost as a multiple of its sending time, and the links where it costs.
 
     The same bits of a job cross all of its links at once, so only the link where they cost most counts."""
     found: dict[int, tuple[float, tuple[int, ...]]] = {}
@@ -396,7 +396,7 @@ def _delays(links: Sequence[_Link]) -> dict[int, tuple[float, tuple[int, ...]]]:
 def _undominated(links: Sequence[_Link]) -> list[tuple[_Link, tuple[int, ...]]]:
     """Return the links without those on which every job is at most as large as on another link of the list.
 
-    With each link come all links that it stands for, because a job may use them in different phases."""
+    With each link come the omitted links that it stands for, because a job may use them in different phases."""
     kept: list[tuple[_Link, tuple[int, ...]]] = []
     for link in sorted(links, key=lambda each: -each.load):
         for place, (other, on) in enumerate(kept):

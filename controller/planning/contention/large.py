@@ -1,11 +1,11 @@
 """The best plan that a fast search finds for many jobs, and lower bounds.
 
-In: a ``Case`` whose jobs have one way each. Out: ranks and slots, what they guarantee, and a bound. No plan among the
-candidates is better that keeps what is promised to each job: today's (all jobs free, one rank), Crux's, CASSINI's.
+In: a ``Case`` whose jobs have one way each. Out: ranks and slots, what they guarantee, and a bound. Candidates
+include today's plan (all jobs free, one rank), Crux's and CASSINI's. The best one that keeps all promises wins.
 
 A member of a kept circle takes its part of the period, and a free job costs the same wherever members start. So slots
-are packed on circles, from short to long ones (``packing``), without regard to costs. Ranks of free jobs come from
-Crux and from a coordinate search, the worst job first.
+are packed on circles, from short to long ones (``packing``), without regard to costs. Ranks of free jobs come from Crux
+and from a coordinate search, the worst job first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from controller.planning.problem import Floats
 CELLS = 96
 """Number of places on a circle where a slot can begin, at least."""
 STEPS_PER_JOB = 30
-"""Number of times that a job gets a place, over all packings of a search, per job of the case."""
+"""Number of placements of jobs over all packings of a search, per job of the case."""
 LEAST_GAIN = 0.005
 """Relative gain of an iteration below which a job gets no slot."""
 _MOST_SWEEPS = 2
@@ -128,7 +128,7 @@ class Search:
         return best
 
     def chosen(self) -> Shared:
-        """Return the best plan. If ranks are worth work, it is that of few candidates which loses least in a trial.
+        """Return the best plan. If ranks are worth work, it is the one of few candidates that loses least in a trial.
 
         Guaranteed times assume the worst alignment at every moment, so they undervalue ranks, such as those of Crux."""
         best = self.best()
@@ -150,7 +150,7 @@ class Search:
         return min(plans, key=lost)
 
     def _raised(self, ranks: Sequence[int]) -> Shared:
-        """Return the plan of these ranks; jobs that would take too long get higher ones, the worst first."""
+        """Return the plan of these ranks; jobs that would take too long get higher ranks, the worst first."""
         plan, at_once = self.judged(ranks, ()), 1 + len(ranks) // 16
         while not self.admits(plan):
             excess = [s / most_s for s, most_s in zip(plan.iteration_s, self._most_s, strict=True)]
@@ -159,7 +159,7 @@ class Search:
         return plan
 
     def candidates(self) -> Iterator[Shared]:
-        """Yield plans with packed slots, those of Crux and CASSINI, and plans whose ranks are searched from these."""
+        """Yield plans with packed slots, of Crux and of CASSINI, and plans whose ranks are searched from these."""
         alike = tuple(0 for _ in self._numbers)
         packed = [*self._packed(alike)]
         yield from packed
@@ -247,7 +247,7 @@ class Search:
         return took_s < self.promise_s[number] * (1 - LEAST_GAIN)
 
     def _room(self, ranks: Sequence[int]) -> Floats:
-        """Return the fraction of each link that lower ranks leave to the first."""
+        """Return the fraction of each link that lower ranks leave to the first rank."""
         room: Floats = np.ones(self._peaks.shape[1])
         for rank in {*ranks} - {0}:
             room -= self._case.floor * self._peaks[np.array(ranks) == rank].any(axis=0)
@@ -256,7 +256,7 @@ class Search:
     # ---- ranks
 
     def penalised(self, plan: Shared) -> tuple[float, ...]:
-        """Return ``key`` after what the plan exceeds the largest iteration times by."""
+        """Return (excess over the largest iteration times, ``key``) of the plan."""
         return self._excess(self._numbers, plan.iteration_s), *self.key(plan.costs)
 
     def _excess(self, numbers: Sequence[int], took_s: Sequence[float]) -> float:
@@ -264,7 +264,7 @@ class Search:
         return round(min(sum(parts), 1e6), 9)
 
     def _improved(self, plan: Shared) -> Shared:
-        """Return the plan with other ranks: one free job after the other gets its best one, worst jobs first."""
+        """Return the plan with other ranks: one free job after the other gets its best rank, worst jobs first."""
         ranks = list(plan.ranks)
         at = {number: (circle, place) for circle, members in plan.slots for number, place in members.items()}
 
@@ -305,8 +305,8 @@ class Search:
     def bound(self) -> float:
         """Return a lower bound of the total cost, for any ranks, starts on any of the circles, and sharing.
 
-        Each link proves one. Any jobs that share links prove one too, because further jobs make no time smaller. Pairs
-        without common jobs are chosen, the costly ones first."""
+        Each link proves a bound. Any jobs that share links prove a bound too, because further jobs make no time
+        smaller. Pairs without common jobs are chosen, the costly ones first."""
         needs = self._bits / self._ideal_s[:, None]
         by_links = max(self._objective.bound(self._case.jobs, column, 1.0) for column in needs.T.tolist())
         pairs = ((one, other) for one in self._numbers for other in self._beside[one] if one < other)
@@ -319,7 +319,7 @@ class Search:
         return max(by_links, self._objective.total(costs))
 
     def _pair_bound(self, *pair: int) -> float:
-        """Return the least total cost of two jobs, as if there were no others. Slots need time for the jobs' bits."""
+        """Return the least total cost of two jobs without other jobs. Slots need time for the jobs' bits."""
         jobs = tuple(self._case.jobs[number] for number in pair)
         case, bits = Case(self._case.capacity_bps, jobs, self._case.floor), self._bits[[*pair]]
         orders = ((0, 0), (0, 1), (1, 0))[: 3 if self._ranks > 1 else 1]

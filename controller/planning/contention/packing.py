@@ -1,8 +1,8 @@
 """Slots of many jobs on one circle, packed so that each member gets its bits through.
 
 In: demands of jobs on links, a circle, and the load of jobs without slots. Out: the places of the jobs that get slots.
-Time is divided into cells. A slot begins with a cell, and others see it in the whole of its last cell. The progress of
-a job from all starts at once is one product of the turned slot and the speed in each cell.
+Time is divided into cells. A slot begins with a cell, and other jobs see it in the whole of its last cell. The progress
+of a job from all starts at once is one product of the turned slot and the speed in each cell.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Packing:
         turned: Ints = (np.arange(cells) - np.arange(cells)[:, None]) % cells
         self._own_at, self._seen_at = dict[int, Floats](), dict[int, Floats]()
         """Index: job; phase, place, cell. Seconds of the cell in the first slot of the phase at this place; and whether
-        others see any slot of the phase there (1 or 0)."""
+        other jobs see any slot of the phase there (1 or 0)."""
         self._windows, self._every = dict[int, slice](), dict[int, int]()
         links: list[Ints] = []
         needs_s: list[float] = []
@@ -66,7 +66,7 @@ class Packing:
         self._uses[np.arange(len(links))[:, None], self._links] = True
 
     def _slots_of(self, job: TimedJob, turns: int, full: bool) -> tuple[Floats, Floats]:
-        """Return the seconds of each cell in the first slot of each phase, and whether others see any of its slots."""
+        """Return each cell's seconds in the first slot of each phase, and whether other jobs see any of its slots."""
         stretch = job.stretch(self._circle.period_s / turns) if full else 1.0
         own, seen, planned_s, earliest_s = [], [], 0.0, 0.0
         for phase, (compute_s, ideal_s) in enumerate(job.phases):
@@ -89,7 +89,7 @@ class Packing:
         """Return the place of each job, and how many times a job got a place. Some jobs may be late (``kept``).
 
         All jobs get places at first, also where they do not get their bits through. Then one late job after the other
-        gets another place, so that less bits are late."""
+        gets another place, so that fewer bits are late."""
         self._total = np.repeat(np.append(self._load, 0.0)[:, None], self._circle.slots, axis=1)
         """Load of each link in each cell."""
         self._slow = np.ones((len(self._needs_s), self._circle.slots))
@@ -129,7 +129,7 @@ class Packing:
         self._update(job)
 
     def _update(self, job: int) -> None:
-        """Compute the speeds of all slots anew that share a link with a job."""
+        """Recompute the speeds of all slots that share a link with the job."""
         slots = np.flatnonzero(self._uses[:, :-1][:, self._demands[job].any(axis=0)].any(axis=1))
         load = self._total / self._room
         self._slow[slots] = np.maximum(1.0, load[self._links[slots]].max(axis=1))

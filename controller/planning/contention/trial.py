@@ -1,7 +1,7 @@
 """Short fluid run of a plan: mean iteration times of jobs, beside the guaranteed ones of ``fluid``.
 
-Guaranteed times assume the worst alignment of free jobs at every moment. Plans whose ranks are worth it on average can
-therefore look worse than plans without ranks. Jobs have equal progress on a full link; lower ranks keep their floor.
+Guaranteed times assume the worst alignment of free jobs at every moment. Plans whose ranks pay on average can therefore
+look worse than plans without ranks. Jobs have equal progress on a full link; lower ranks keep their floor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from controller.planning.contention.fluid import Case, Choices
 from controller.planning.problem import Bools, Floats, Ints
 
 _GOLDEN = 0.618034
-"""Start of each free job after that of the one before, in its own iterations, modulo 1."""
+"""Start of each free job after the start of the job before, in its own iterations, modulo 1."""
 _SKIPPED = 1
 """Iterations of each job that are not counted at first."""
 _DONE = 1e-12
@@ -30,7 +30,7 @@ class Trial:
         self._ideal_s = np.array([job.ideal_s for job in case.jobs])
 
     def mean_s(self, choices: Choices, period_s: Sequence[float], iterations: int) -> Floats:
-        """Return the mean duration of the iterations of each job, until every job has done this many.
+        """Return the mean duration of the iterations of each job, until every job has done ``iterations``.
 
         It is infinite for a job that has done none when the run is cut off. ``period_s``: period of the circle of each
         member. A member begins an iteration in its slot, or at once if it is late."""

@@ -69,8 +69,7 @@ SPARE_SHARE = 0.05
 _FLOW_S, _PATH_S = 100e-6, 3e-6
 """Seconds until the first optimum is found: ``_FLOW_S`` per flow, plus ``_PATH_S`` per path between distant leaves.
 
-Leaves are distant if they are more than two links apart. Measured on a leaf-spine of 64 leaves, and on a fat-tree with
-k = 16."""
+Leaves are distant if they are more than two links apart. Measured on 64 leaves, and on a fat-tree with k = 16."""
 _ERROR = 1e-6
 """Relative error of the objective, and of the constraints, with which a programme is nearly solved."""
 _COARSE_ERROR, _CONCENTRATIONS = 1e-3, 3

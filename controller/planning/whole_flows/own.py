@@ -29,8 +29,7 @@ _STEPS = 300
 _PATIENCE = 100
 """Number of steps without progress after which an attempt is given up."""
 _PARTS = 2
-"""Number of goals that are tried for a job's own slowdown: its bound, then values between the bound and the
-slowdown."""
+"""Number of goals that are tried for a job's own slowdown: its bound, then values between bound and slowdown."""
 _ROUNDING = 1e-7
 
 

@@ -233,8 +233,8 @@ class TabuSearch:
     def _reach(self, limit: Floats, patience: int, worst: float = 0.0) -> bool:
         """Search for paths on which no link exceeds the limits of its jobs; return whether they were found.
 
-        If not, flows return to their earlier paths. But if the search met paths whose largest load is below ``worst``,
-        flows take those with the smallest largest load instead."""
+        If not, flows take the paths with the smallest largest load that the search met, if this load is below
+        ``worst``. If it is not, flows return to their earlier paths."""
         best = self._at.copy()
         self.aim(limit)
         fewest, since = np.inf, self._step
