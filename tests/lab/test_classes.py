@@ -51,6 +51,8 @@ def stream(lab: Lab, number: int, dscp: int) -> None:
     """Let host ``number`` of leaf1 send to that of leaf2 until the lab ends, with a DSCP that it sets itself."""
     sink = lab.popen(f"h2_{number}", [sys.executable, "-c", _SINK], stdout=subprocess.PIPE, text=True)
     assert line(sink) == "ready\n"
+    assert sink.stdout
+    sink.stdout.close()
     lab.popen(f"h1_{number}", [sys.executable, "-c", _SOURCE, address(lab, f"h2_{number}"), str(dscp)])
 
 

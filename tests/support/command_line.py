@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,19 +63,23 @@ def runs(
     return run
 
 
+@contextmanager
+def _logging_errors_only() -> Iterator[None]:
+    """Hide audit lines and warnings of servers in this process. They would be in the output of the command."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()
+
+
 @pytest.fixture
-def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Signalbox:
-    return runs("signalbox", main, capsys, monkeypatch)
+def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Signalbox]:
+    with _logging_errors_only():
+        yield runs("signalbox", main, capsys, monkeypatch)
 
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    """Run a server that the command calls.
-
-    The log level hides the server's audit lines. They would otherwise be in the command's output, because both run in
-    one process."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    with running_api() as running:
+    """Run a server that the command calls."""
+    with _logging_errors_only(), running_api() as running:
         monkeypatch.setenv("SIGNALBOX_ADDRESS", running.addresses[0])
         yield running
-    structlog.reset_defaults()

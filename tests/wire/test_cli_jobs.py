@@ -78,7 +78,7 @@ def test_a_job_with_parallelizations_is_registered_shown_and_updated(signalbox: 
     registered = signalbox("jobs", "register", path, "--json").json
     assert (registered["virtual_links"], registered["spec"]["collectives"]) == (2, [])
     assert [way["name"] for way in registered["spec"]["parallelizations"]] == ["ring", "by hand"]
-    assert registered["spec"]["parallelizations"][0]["compute"] == [{"seconds": 0.5, "phase": 0}]
+    assert registered["spec"]["parallelizations"][0]["compute"] == [{"seconds": 0.5, "phase": 0, "before": None}]
     shown = signalbox("jobs", "show", "offer")
     assert "2 parallelizations (library: generic)" in shown.text
     assert ["ring", "0", "ring", "all", "reduce", "1,000", "dp"] in shown.rows
