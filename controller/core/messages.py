@@ -4,9 +4,8 @@ Each package defines its own messages. This module defines the union of all mess
 package. No message refers to OpenFlow, gRPC or Ryu. The effects of a message are commands to carry out, and kinds of
 work with their due times. ``|`` merges effects, so that work of one kind is done once for several messages.
 
-An extension may own switches that do not forward packets by themselves, such as optical switches. An extension decides
-to which port each one-way port of a packet switch leads, which jobs must wait, and which jobs send when.
-``controller.extensions`` loads it.
+An extension may own switches that do not forward packets by themselves, such as optical switches. It decides where
+one-way ports lead, which jobs wait, and which jobs send when. ``controller.extensions`` loads it.
 """
 
 from __future__ import annotations
