@@ -3,8 +3,9 @@
 In: iteration reports, jobs, and the ``Sharing`` of each plan whose routes are in force. Out: times of jobs for the
 planner, waits in the answers to reports, DSCP of jobs, alarms, and the published timing of each job.
 
-A job gets a slot while it announces ``keeps_slots``, is regular, and has neither ignored a slot nor lost by one lately.
-If the controller ends, no job waits any longer than for one report.
+A job gets a slot while it announces ``keeps_slots`` and is regular. It gets none for ``REST_S`` after it has ignored a
+slot, or after slots have made a job of its circle slower. A job obeys the answer to a report for at most two iteration
+boundaries, so it stops waiting if the controller ends.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from signalbox.words import AlarmKind
 REST_S = 600.0
 """Seconds for which a job gets no slot after it has ignored one, or after its circle has made a job slower."""
 SILENT = 4.0
-"""Number of its iterations for which a job without a report still counts on its circle."""
+"""Number of iterations without a report after which a job no longer counts on its circle."""
 IGNORED = "its iterations have not begun in its slot"
 SLOWER = "iterations on its circle took longer with slots than without"
 
@@ -58,7 +59,7 @@ class _Timed:
 
 
 class ContentionExtension(Extension):
-    """Rhythms of jobs, and their slots."""
+    """Extension that measures the rhythms of jobs and gives the jobs the slots of the plan in force."""
 
     def __init__(self, config: Config, s: State) -> None:
         self._s = s
@@ -66,9 +67,9 @@ class ContentionExtension(Extension):
         self._debounce_s = config.planning.debounce_s
         self._timed: dict[JobId, _Timed] = {}
         self._measured: Mapping[JobId, Measured] = SharedMap()
-        """Times of each job as the planner has them."""
+        """Measured times of each job that the planner uses."""
         self._resting: Mapping[JobId, tuple[str, float]] = SharedMap()
-        """Why a job gets no slot, and until when."""
+        """Reason why a job gets no slot, and the time in monotonic seconds until which it gets none."""
         self._sharing: Sharing | None = None
         self._dscp: Mapping[JobId, int] = {}
         self._published: Mapping[JobId, JobTiming] = SharedMap()
@@ -179,7 +180,7 @@ class ContentionExtension(Extension):
         return timing(job, self._s.fabric.hosts, found or UNKNOWN, may_keep=resting is None and self._of_config.slots)
 
     def _follow(self, job_id: JobId, timed: _Timed, member: Member, new: int, now: float) -> Effects:
-        """Follow a job with a slot; withdraw the slot if the job ignores it or loses by it."""
+        """Follow a job with a slot; withdraw the slot if the job ignores it or becomes slower."""
         circle, rhythm = member.circle, timed.rhythm
         lead_s = leads_s(circle, self._heard(circle, now)).get(job_id, 0.0)
         near_s = NEAR * circle.every_s(job_id) + rhythm.jitter * (rhythm.computed_s or 0.0)
@@ -208,12 +209,12 @@ class ContentionExtension(Extension):
         }
 
     def _is_kept(self, circle: Circle) -> bool:
-        """Return whether all members of the circle have slots with about the same places already."""
+        """Return whether all members already have slots at about the places that this circle gives them."""
         members = [timed.member for job_id in circle.slots if (timed := self._timed.get(job_id))]
         return all(member is not None and same_circle(member.circle, circle) for member in members)
 
     def _before(self, rhythm: Rhythm, circle: Circle) -> Mean | None:
-        """Return the time of an iteration while all jobs of the circle were running, but had no slots."""
+        """Return the mean time of an iteration without slots, while all jobs of the circle were running."""
         members = (self._timed[job_id].rhythm.beats for job_id in circle.slots if job_id in self._timed)
         since = max(beats[0].ended_at for beats in members if beats)
         count = sum(beat.ended_at - (beat.interval_s or 0.0) >= since for beat in rhythm.beats)

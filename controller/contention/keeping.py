@@ -1,6 +1,7 @@
-"""Members of a circle: how far each leads before the latest one, and whether it keeps its slot and gains by it. Pure.
+"""Members of a circle: how far each is ahead, and whether it keeps its slot and is no slower with it. Pure.
 
-There is no common clock. The circle turns with its latest member, and the members that are ahead wait for it.
+There is no common clock. The latest member sets the pace of the circle: the members that are ahead wait for it. A
+member's lead is the time by which it is ahead of the latest member, compared with the distance of their slots.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from controller.planning.plan import Circle
 from signalbox.jobs.spec import JobId
 
 NEAR = 0.05
-"""Lead, as a fraction of the planned iteration, up to which a job begins its iteration in its slot."""
+"""Lead, as a fraction of the planned iteration, up to which an iteration counts as begun in its slot."""
 SAME_START = 0.02
 """Difference, as a fraction of the planned iteration, up to which two slots count as the same."""
 SLOWER = 0.01
 """Relative increase of the mean time of an iteration from which slots are withdrawn."""
 SURE = 3.0
-"""Standard errors that are added to ``SLOWER``, because times vary."""
+"""Number of standard errors that are added to ``SLOWER``, because times vary."""
 WAITS = 0.5
 """Part of the granted waits that a job must have waited to count as keeping its slot."""
 
 
 def leads_s(circle: Circle, rhythms: Mapping[JobId, Rhythm]) -> Mapping[JobId, float]:
-    """Return by how many seconds each of these members of the circle is ahead of the latest one, relative to the slots.
+    """Return the lead in seconds of each member in ``rhythms``, 0 for the latest member.
 
     The latest member is the one for which the largest lead of the others is the smallest. While the jobs disturb each
     other, their iterations are longer than planned, and the circle turns as slowly as they do."""
@@ -38,10 +39,10 @@ def leads_s(circle: Circle, rhythms: Mapping[JobId, Rhythm]) -> Mapping[JobId, f
 
 
 def _ahead_s(circle: Circle, slowed: float, rhythms: Mapping[JobId, Rhythm], job: JobId, latest: JobId) -> float:
-    """Return the time by which the job has to be later to be at its place relative to the latest one.
+    """Return the lead of a job: the delay in seconds that would put it at its slot's distance from the job ``latest``.
 
-    The places of two jobs repeat after the period / least common multiple of their turns. ``slowed``: actual time of an
-    iteration / planned time."""
+    The distance of two jobs repeats after the period / least common multiple of their turns. ``slowed``: actual time of
+    an iteration / planned time."""
     if job == latest:
         return 0.0
     between_s = rhythms[latest].next_at - rhythms[job].next_at
@@ -74,7 +75,7 @@ class Member:
     leads_s: tuple[float, ...] = ()
     """Leads at the latest reports, oldest first."""
     granted_s: tuple[float, ...] = ()
-    """Waits at one boundary that the answers to these reports allowed."""
+    """Wait that the answer to each of these reports granted: the lead, at most the longest wait at one boundary."""
     waited_s: tuple[float, ...] = ()
     """Waits before the latest iterations."""
     kept: int = 0
@@ -99,12 +100,12 @@ class Member:
         )
 
     def left(self, before: Member | None) -> bool:
-        """Return whether the job has left its slot since it was the member ``before``."""
+        """Return whether the job was in its slot in the state ``before``, and is not any more."""
         return before is not None and before.is_near and not self.is_near
 
     @property
     def drift_s(self) -> float:
-        """Usual lead before the latest member."""
+        """Median of the latest leads."""
         return median(self.leads_s[-USUAL:]) if self.leads_s else 0.0
 
     def ignores(self, near_s: float) -> bool:
@@ -114,7 +115,7 @@ class Member:
         return sum(self.waited_s[1:]) < WAITS * sum(self.granted_s[:-1])
 
     def loses(self, rhythm: Rhythm, new: int) -> bool:
-        """Return whether iterations with the slot take longer than before; judged once per ``WINDOW`` iterations."""
+        """Return whether iterations with the slot take longer than without; judged once per ``WINDOW`` iterations."""
         if self.before is None or self.kept // WINDOW == (self.kept - new) // WINDOW:
             return False
         after = rhythm.mean(min(KEPT, self.kept // WINDOW * WINDOW))

@@ -26,7 +26,7 @@ SURELY = 2.0
 NORMAL = 1.4826
 """Standard deviation of a normal distribution / its median absolute deviation."""
 UNMEASURED = 1 - 1e-6
-"""Part of an iteration above which its communication time is that of the whole iteration, so it was not measured."""
+"""Communication time / duration of an iteration above which the job did not measure its communication separately."""
 
 
 class Mean(NamedTuple):
@@ -63,7 +63,7 @@ class Rhythm:
 
     beats: tuple[Beat, ...] = ()
     waited_s: float = 0.0
-    """Waits of all iterations together."""
+    """Sum of the waits before all iterations, also of those that are not in ``beats`` any more."""
 
     def and_now(self, new: Iterable[IterationTime]) -> Rhythm:
         """Return the rhythm after further iterations, oldest first."""
@@ -102,7 +102,7 @@ class Rhythm:
 
     @property
     def error(self) -> float:
-        """Standard error of ``computed_s``, as a fraction of it: that of a mean times sqrt(pi / 2), as for a median."""
+        """Relative standard error of ``computed_s``. For a median it is sqrt(pi / 2) times that of a mean."""
         return math.sqrt(math.pi / 2 / max(1, len(self._computed_s))) * self.jitter
 
     @property

@@ -1,4 +1,4 @@
-"""Times of a job for the planner, from its announcement and from its rhythm. Pure."""
+"""Times of a job for the planner, from its spec and from its rhythm. Pure."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from signalbox.jobs.collectives import announced_phases
 from signalbox.jobs.spec import Compute, JobId, JobSpec
 
 CHANGE = 0.02
-"""Relative change of a measured time from which the planner is told the new one."""
+"""Relative change of a measured time from which the planner gets the new time."""
 COMMON = 0.02
 """Relative difference of periods up to which jobs share a circle."""
 SURE = 2.0
-"""Standard errors by which a time must differ at least, because times vary."""
+"""Number of standard errors up to which two times count as equal, because times vary."""
 
 
 class Measured(NamedTuple):
-    """Times of a job that its reports show, as the planner uses them."""
+    """Times of a job, measured from its reports, for the planner."""
 
     computed_s: float | None
     """Time of an iteration without communication; None while it was not measured."""
@@ -58,8 +58,8 @@ def measured(rhythm: Rhythm, max_jitter: float) -> Measured:
 def timing(job: Job, hosts: Mapping[str, Host], found: Measured, may_keep: bool) -> Timing | None:
     """Return the times of the job; None if its computing or its communication is not known.
 
-    ``hosts``: all hosts of the job, and others. ``may_keep``: whether the job may get a slot, if it is regular and
-    waits."""
+    ``hosts``: all hosts of the job, and others. ``may_keep``: whether the job may get a slot, provided that it is
+    regular and announces ``keeps_slots``."""
     compute = _announced(job.spec)
     if not job.per_iteration or not job.pairs or not (compute or found.computed_s is not None):
         return None
@@ -83,7 +83,8 @@ def timing(job: Job, hosts: Mapping[str, Host], found: Measured, may_keep: bool)
 def with_common_periods(timings: Mapping[JobId, Timing], found: Mapping[JobId, Measured]) -> Mapping[JobId, Timing]:
     """Return the timings with equal periods for jobs with slots whose periods differ by little.
 
-    Periods may differ by measuring errors, or by ``COMMON``. The computing of the quicker jobs becomes longer."""
+    Periods may differ by measuring errors, or by ``COMMON``. Jobs with shorter periods get longer computing times, up
+    to the longest period of their group."""
     period_s = {job: _period_s(timing) for job, timing in timings.items() if timing.keeps_slots}
     groups = list[list[JobId]]()
     for job in sorted(period_s, key=lambda job: (period_s[job], job)):
@@ -115,8 +116,9 @@ def _by_phase(
 ) -> tuple[list[float], list[float]]:
     """Return two lists of times by phase: computing before its communication, and computing that overlaps with it.
 
-    ``phases``: announced number of each phase; the steps of an announced phase are phases of their own. ``computed_s``:
-    measured sum of the first list, which corrects the announced times unless they are about the same."""
+    ``phases``: announced number of each phase. Each step of an announced phase is a phase here, with the announced
+    number. ``computed_s``: measured sum of the first list. If the announced sum differs clearly, the times of the first
+    list are scaled to the measured sum."""
     alone, overlapping = [0.0] * len(phases), [0.0] * len(phases)
     for each in compute:
         if each.phase is not None:

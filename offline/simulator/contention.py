@@ -1,10 +1,10 @@
-"""Jobs in time on shared links: a simulation of plans with slots and ranks, for jobs whose compute times vary.
+"""Simulation of plans with slots and ranks, for jobs that share links and whose compute times vary.
 
 In: a ``Case`` and what a plan chooses for each job. Out: the time of each iteration, and its time without other jobs.
 The network is ``fluid``. All flows of a job progress together, at most at the rate of the idle fabric; jobs of one rank
 have equal progress on a full link, so a job's share grows with its demand.
 
-A member of a circle begins its first iteration in its slot; ``slots`` says how long it waits later on.
+A member of a circle begins its first iteration in its slot. Before later iterations it waits as ``slots`` computes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from offline.simulator.options import GAINED_WEIGHT, LEAST_WEIGHT, PARTS
 from offline.simulator.slots import MAX_WAIT, Waits
 
 WARM_UP = 5
-"""Iterations of each job that are not counted at first."""
+"""Number of first iterations of each job that are not counted."""
 
 
 class SharedPlan(NamedTuple):
@@ -38,7 +38,9 @@ class SharedPlan(NamedTuple):
 
     choices: Choices
     period_s: Mapping[int, float] = {}
-    """Period of the circle of each member, by number of the job. Another job with a start has only its first one."""
+    """Period of the circle of each member, by number of the job.
+
+    A job with a start but without a period begins its first iteration at this start, and never waits for a slot."""
     mltcp: bool = False
     """Whether weights of jobs grow with the bytes that they have sent in an iteration."""
 
@@ -47,7 +49,7 @@ class Iterations(NamedTuple):
     """Iterations of one job."""
 
     took_s: tuple[float, ...]
-    """Times between begins of communication."""
+    """Time of each iteration, from the start of its communication to that of the next iteration."""
     alone_s: tuple[float, ...]
     """Time of each iteration if no other job sent."""
     waited_s: float = 0.0
@@ -64,18 +66,18 @@ class Iterations(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Figures of a plan; slowdowns are of iterations, and 1 is ideal."""
+    """Figures of a plan. Slowdown of an iteration: its time / its time without other jobs; 1 is ideal."""
 
     worst: float
     """Mean slowdown of the slowest job."""
     mean: float
     """Mean over the jobs of their mean slowdowns."""
     tail: float
-    """99th percentile over all iterations of all jobs, each job with equal weight."""
+    """99th percentile of the slowdown over all iterations of all jobs, each job with equal weight."""
     gpu_seconds: float
     """Work per second of all jobs / work per second without sharing, at most 1."""
     waited: float
-    """Largest part of its time that a job waited for slots."""
+    """Time that a job waited for its slots / time of its iterations; the largest over all jobs."""
 
     @classmethod
     def of(cls, case: Case, found: Mapping[int, Iterations]) -> Figures:
@@ -107,16 +109,16 @@ def simulated(
 
 @dataclass(slots=True)
 class _State:
-    """Job at a moment."""
+    """State of a job during the simulation."""
 
     connections: list[int]
     """Connection of each phase."""
     chance: random.Random
     phase: int = 0
     left_s: float = 0.0
-    """Communication of the phase that has not begun, in seconds of an idle fabric."""
+    """Part of the phase's communication that has not been started, in seconds on an idle fabric."""
     sent_s: float = 0.0
-    """Communication of the iteration that has begun."""
+    """Part of the iteration's communication that has been started, in the same unit."""
     begun_s: list[float] = field(default_factory=list)
     alone_s: list[float] = field(default_factory=list)
     waits_s: list[float] = field(default_factory=list)
@@ -175,7 +177,9 @@ class _Run:
         self._send(job, state)
 
     def _send(self, job: int, state: _State) -> None:
-        """Send the rest of a phase; with MLTCP the next part, by the weight of what was sent before."""
+        """Start the rest of the phase's communication; with MLTCP only the next of ``PARTS`` parts of the iteration.
+
+        MLTCP sets the connection's weight by the share of the iteration that was started before."""
         part_s, connection = state.left_s, state.connections[state.phase]
         if self._plan.mltcp:
             whole_s = self._case.jobs[job].sending_s
@@ -204,7 +208,7 @@ class _Run:
 def _slots(case: Case, plan: SharedPlan, links: Sequence[int]) -> dict[int, Slot]:
     """Return the slots of all members.
 
-    Members are on one circle if it has one period, and if they share full links, directly or through others."""
+    Members are on the same circle if they have equal periods and share full links, directly or through other jobs."""
     found = {}
     for number, component in enumerate(components(case, plan.choices, links)):
         for job in component:
@@ -215,9 +219,9 @@ def _slots(case: Case, plan: SharedPlan, links: Sequence[int]) -> dict[int, Slot
 
 
 def full_links(case: Case, choices: Choices) -> list[int]:
-    """Return the links that their jobs overfill when all of them send, without those that never limit a job.
+    """Return the links that are overfull when all of their jobs send, without those that never limit a job.
 
-    A link never limits if all jobs, in all phases, demand at least as large a part of one other link."""
+    A link never limits if each job, in each phase, demands at least as large a fraction of some one other link."""
     demand: defaultdict[int, dict[tuple[int, int], float]] = defaultdict(dict)
     for job, choice in choices.items():
         for phase, of in enumerate(case.jobs[job].ways[choice.way]):
@@ -243,7 +247,7 @@ def _largest(demand: Mapping[tuple[int, int], float]) -> float:
 
 
 def components(case: Case, choices: Choices, links: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the jobs that share some of the links, directly or through others, together."""
+    """Yield groups of jobs: two jobs are in one group if they share some of ``links``, directly or through others."""
     left = {job: set(case.jobs[job].peaks[choice.way]).intersection(links) for job, choice in choices.items()}
     while left:
         job, reached = left.popitem()

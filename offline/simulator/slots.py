@@ -2,8 +2,8 @@
 
 In: the slots of jobs, and when each job began its latest iteration. Out: how long a job waits before the next one.
 
-A job that leads before another member of its circle waits, at most a given fraction of its iteration. So a circle turns
-with its latest member, and no clock is needed.
+A job that is ahead of another member of its circle waits, at most a given fraction of its iteration. So the latest
+member sets the pace of the circle, and no common clock is needed.
 """
 
 from __future__ import annotations

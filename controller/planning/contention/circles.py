@@ -21,7 +21,7 @@ class Circle(NamedTuple):
 
     period_s: float = 0.0
     turns: tuple[int, ...] = ()
-    """Iterations of each job per turn; 0 for a job that stays free. Empty: all jobs stay free."""
+    """Number of iterations of each job per turn; 0 for a job that stays free. Empty: all jobs stay free."""
     slots: int = 1
     """Number of places where a slot can begin; a multiple of all turns."""
     max_wait: float = TOLERANCE

@@ -126,7 +126,7 @@ class Choice(NamedTuple):
     start_s: float | None = None
     """Begin of the first slot on the circle in seconds; None for a free job."""
     turns: int = 1
-    """Iterations of a member per turn of the circle."""
+    """Number of iterations of a member per turn of the circle."""
 
 
 Choices = Mapping[int, Choice]

@@ -40,7 +40,7 @@ Slots = tuple[tuple[Circle, Mapping[int, int]], ...]
 
 @dataclass(frozen=True)
 class Shared:
-    """Plan for the jobs of a case."""
+    """Ranks and slots for the jobs of a case, with the guaranteed iteration time and the cost of each job."""
 
     ranks: tuple[int, ...]
     slots: Slots

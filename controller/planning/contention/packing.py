@@ -17,7 +17,7 @@ from controller.planning.contention.fluid import EPSILON, TimedJob
 from controller.planning.problem import Floats, Ints
 
 _STEPS_PER_JOB = 4
-"""Steps of a search in which a job gets another place, per job."""
+"""Number of steps of a search, per job of the circle; in each step one job gets another place."""
 
 
 class Packing:
@@ -91,7 +91,7 @@ class Packing:
         All jobs get places at first, also where they do not get their bits through. Then one late job after the other
         gets another place, so that fewer bits are late."""
         self._total = np.repeat(np.append(self._load, 0.0)[:, None], self._circle.slots, axis=1)
-        """Load of each link in each cell."""
+        """Load of each link in each cell of the circle, as a fraction of the link's capacity. Shape: link, cell."""
         self._slow = np.ones((len(self._needs_s), self._circle.slots))
         """Duration / ideal duration of what each slot sends in each cell."""
         self._own = np.zeros_like(self._slow)

@@ -16,7 +16,7 @@ from controller.planning.problem import Bools, Floats, Ints
 _GOLDEN = 0.618034
 """Start of each free job after the start of the job before, in its own iterations, modulo 1."""
 _SKIPPED = 1
-"""Iterations of each job that are not counted at first."""
+"""Number of first iterations of each job that are not counted."""
 _DONE = 1e-12
 _MOST_EVENTS = 20_000
 """Number of begins and ends after which a run is cut off, because a job is much slower than others."""

@@ -1,4 +1,4 @@
-"""Times of a job for the planner."""
+"""Tests of the compute and communication times of a job that the planner gets (``controller.contention.timing``)."""
 
 from typing import Any
 
