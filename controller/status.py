@@ -167,7 +167,7 @@ class SwitchStatus:
 
 @dataclass(frozen=True, slots=True)
 class ExtensionSwitch:
-    """A switch of the extension."""
+    """Published state of a switch that an extension of the control loop controls, such as an optical switch."""
 
     name: str
     """Name of the switch; its dpid in hexadecimal until it has connected."""
@@ -212,7 +212,7 @@ class JobTiming:
     promised_s: float | None
     slots: tuple[CirclePart, ...]
     ideal_s: float | None = None
-    """Time of an iteration if the job were alone, as the planner has it; None while unknown."""
+    """Time of an iteration if the job were alone, as the planner uses it; None while unknown."""
     slot: PublishedSlot | None = None
     dscp: int | None = None
     """DSCP that the job's hosts should set; None for any."""

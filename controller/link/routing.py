@@ -146,7 +146,7 @@ class Router:
 
     @property
     def holders(self) -> dict[Dpid, str]:
-        """Member that each switch has confirmed as its OpenFlow master, as in ``End.member``."""
+        """Name of the cluster member that each switch has confirmed as its OpenFlow master (``End.member``)."""
         with self._lock:
             return {dpid: end.member for dpid, end in self._holders.items()}
 

@@ -361,7 +361,9 @@ class Witnesses:
         return self._made[at]
 
     def _packed(self, groups: Sequence[_Group], jobs: int, bound: int) -> _Proof:
-        """Return a proof from these groups; their weights are the duals of the programme for the fewest slow jobs."""
+        """Return a proof of how many jobs at least are slow, with a weight for each group that it needs.
+
+        The weights are the duals of the linear programme that minimises the number of slow jobs."""
         groups = list({(group.jobs, group.least): group for group in groups}.values())
         if not groups:
             return _Proof(0, bound, (), ())
