@@ -41,7 +41,7 @@ BACK_S = 2.0
 
 Also the seconds after an outage of etcd in which a member without a lease counts as alive if it reports."""
 TAKEN_S = 60.0
-"""Shortest time in seconds between two assignments of a switch to the same holder, because it was taken."""
+"""Shortest time in seconds between two new assignments of a switch that another controller has taken."""
 SAME_S = 2 * LOOK_S
 """Seconds for which a holder keeps a switch that it has lost while other members are still connected to it.
 

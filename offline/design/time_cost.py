@@ -100,10 +100,10 @@ def best_product(question: Question) -> Tradeoff:
 
 
 def _worth_of_total(question: Question, best: Design) -> float | None:
-    """Return the decrease of the product time x cost per Gbit/s added to ``total_gbps``, or None if it is unknown.
+    """Return by how much time x cost falls per Gbit/s added to ``total_gbps``, or None if it is unknown.
 
-    If the cost stays the same, the decrease is the cost times the total's price in seconds. At the least possible cost
-    one more Gbit/s also raises the cost, by the amount that ``cheapest_more`` returns."""
+    While the cost stays the same, this is the cost times the seconds that one Gbit/s saves. If the design already has
+    the least possible cost, one more Gbit/s also raises the cost, by the amount that ``cheapest_more`` returns."""
     at_same_cost, more_s = best.cost * best.proof.total_s, best.time_s - best.cost * best.proof.budget_s
     if more_s <= best.time_s * _PRECISION:
         return at_same_cost

@@ -15,7 +15,7 @@ FASTER = (("ring", 9033), ("halving-doubling", 240693))
 Iterations of the first job shorten from 3.4 s to 1.7 s while 60 s pass without reports. Iterations of the second job
 shorten from 22 s to 16 s, and then to 12 s while 50 s pass without reports."""
 PAUSES = 53
-"""Seed of a job with iterations of 0.1 s that pauses while its reports are lost: the latest reported end is late."""
+"""Seed of a job with iterations of 0.1 s that pauses while its last report is late."""
 LONG = 13
 """Seed of a job with iterations of 14 s.
 

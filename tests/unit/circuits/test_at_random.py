@@ -180,7 +180,8 @@ class Fabric(OpticalFabric):
 class Run:
     """Random sequence of events.
 
-    ``stained``: optical switches that other programs have changed since all was quiet."""
+    ``stained``: optical switches that may have wrong rules. Another program has changed them, or they refuse rules. The
+    set is emptied when the fabric has settled."""
 
     def __init__(self, seed: int, servers: int = 7, interfaces: int = 3) -> None:
         self.draw = random.Random(seed)

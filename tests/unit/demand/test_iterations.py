@@ -1,7 +1,7 @@
-"""Windows of payload: bounds on their iterations, their bytes, and jobs that report only a part of their time.
+"""Windows of payload: bounds on the iterations of a window, and its bytes.
 
-Such a job reads data between iterations, or reports only some iterations. The factor between its sent and announced
-bytes is right all the same, from the first report on."""
+Some jobs report only a part of their time. Such a job reads data between iterations, or reports only some iterations.
+The factor between its sent and announced bytes is right all the same, from the first report on."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def cluster_of(announced: bool = True, **more: Any) -> Cluster:
 def test_two_patterns_are_planned_for_together_after_the_second_period(
     first: Traffic, period_s: float, iterations_s: list[float], more: dict[str, Any]
 ) -> None:
-    """The job announced a ring; it sends the ring or the opposite ring, and in turn an all-to-all."""
+    """The job announced a ring. It alternates between one ring (this or the opposite one) and an all-to-all."""
     patterns = [first, ALL_TO_ALL]
     periods = Periods(cluster_of(**more), patterns, period_s, iterations_s)
     demand = periods.train(0, 1, 0, 1, 0, 1)

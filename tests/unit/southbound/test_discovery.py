@@ -202,7 +202,7 @@ def test_many_new_ports_do_not_exceed_the_burst_rate() -> None:
 
 
 def test_a_switch_is_probed_once_its_rules_are_confirmed_and_the_other_ends_send_probes_too() -> None:
-    """A switch without rules sends no probe to the controller, as the switches in ``without_rules`` do not."""
+    """Switches without rules, those in ``without_rules``, send no probes to the controller."""
     clock = Clock(fabric(), {A1: B1, B1: A1}, without_rules={B})
     assert clock.run(10.0) == [LinkSeen(B1, A1)]
     clock.without_rules = set()

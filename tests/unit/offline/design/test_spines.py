@@ -190,6 +190,7 @@ def test_each_way_is_there_once(positions: int, members: int, failed: int, alike
 def test_ways_of_a_large_fabric_are_counted_without_listing_them() -> None:
     """Two of the 512 aggregation switches of a fat-tree of k = 32 fail.
 
-    They are at one position in 32 * 31 / 2 pairs of pods, or at two positions in 32 * 33 / 2."""
+    If both are at one position, they are in one of 32 * 31 / 2 pairs of pods. If they are at two positions, each is in
+    one of 32 pods, which makes 32 * 33 / 2 ways, because positions are interchangeable."""
     assert count_of_ways(16, 32, False, 2) == 496 + 528
     assert count_of_ways(16, 32, False, 20) > 10**15
