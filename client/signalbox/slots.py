@@ -1,8 +1,9 @@
-"""Waits of a training program at iteration boundaries, so that its iterations begin in the slot of its job. Pure.
+"""Waits of a training program, so that the iterations of its job keep to the job's slot. Pure.
 
 In: the slot from the stream of routes, and the wait in each answer to a report of iterations. Out: how long to wait
-now. A wait is used at the first two boundaries after its report only, so a program whose controller has ended does not
-wait.
+now. A program waits at *iteration boundaries*: one point of each iteration, before its first communication or at the
+beginning. A wait is used at the first two boundaries after its report only, so a program whose controller has ended
+does not wait.
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ class JobSpec(Frozen):
     - ``work_per_iteration``: work of an iteration in a unit that all jobs share; None for ``gpus`` times the seconds of
       computing
     - ``weight``: weight of the job where a weighted mean is minimized; None for 1
-    - ``keeps_slots``: whether the program waits at iteration boundaries as the controller says"""
+    - ``keeps_slots``: whether the program waits once in each iteration as long as the controller says"""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
     endpoints: Annotated[tuple[HostAddress, ...], at_most(MAX_ENDPOINTS)] = Field(min_length=2)
