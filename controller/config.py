@@ -16,6 +16,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -450,6 +451,13 @@ class ContentionConfig(TomlTable):
     @property
     def is_used(self) -> bool:
         return self.slots or self.classes > 0
+
+    @field_validator("dscp")
+    @classmethod
+    def _different(cls, dscp: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(dscp)) < len(dscp):
+            raise PydanticCustomError("dscp", "gives two classes the same DSCP: each class needs one of its own")
+        return dscp
 
 
 class JobsConfig(TomlTable):

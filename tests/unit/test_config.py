@@ -108,6 +108,11 @@ def test_what_is_no_interface_of_a_server_is_refused_at_its_place(tmp_path: Path
         ("planning", "interval_s = 1e300", "planning.interval_s: must be at most 31536000 s (given: 1e+300 s)"),
         ("planning", "debounce_s = inf", "planning.debounce_s: must be at most 31536000 s (given: inf s)"),
         ("discovery", "hold_down_s = 61", "discovery: hold_down_s (61 s) must be at most max_hold_down_s (60 s)"),
+        (
+            "contention",
+            "dscp = [10, 10, 26]",
+            "contention.dscp: gives two classes the same DSCP: each class needs one of its own (given: [10, 10, 26])",
+        ),
         ("counters", "interval_s = 9", "counters: interval_s (9 s) must be at most window_s (6 s)"),
         ("api", 'tokens = ""', "api.tokens: must name a file or directory; leave it out to have none (given: '')"),
     ],
