@@ -176,16 +176,19 @@ class Objective(StrEnum):
                 excess -= need
             return lost
 
-        def least(price: float) -> float:
-            """Return the least sum of weight / x + price x need x over 0 < x <= 1, without the price of the room."""
-            best = ((min(1.0, math.sqrt(job.weight / (price * need))), job.weight, need) for job, need in needy)
+        def least(root: float) -> float:
+            """Return the least sum of weight / x + price x need x over 0 < x <= 1, without the price of the room.
+
+            ``root``: square root of the price. The price itself may underflow to 0 if weights are tiny."""
+            price = root * root
+            best = ((min(1.0, math.sqrt(job.weight / need) / root), job.weight, need) for job, need in needy)
             return sum(weight * (1 / x - 1) + price * need * x for x, weight, need in best) - price * room
 
         best, waiting = 0.0, 0.0
         for job, need in sorted(needy, key=lambda each: each[0].weight / each[1]):  # those wait first that cost least
             waiting, excess = waiting + math.sqrt(job.weight * need), excess - need
             if excess < 0:
-                best = max(best, least((waiting / -excess) ** 2))
+                best = max(best, least(waiting / -excess))
         return best
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -57,6 +58,12 @@ def test_slots_that_overlap_at_both_ends_are_kept_if_both_jobs_get_through() -> 
     assert members(case, 12, 0, 6) == pytest.approx({0: 12.0, 1: 12.0})
     assert members(case, 11.5, 0, 5.75) == {0: math.inf, 1: math.inf}
     assert price_bound(case, {0: 1.0}, Objective.WORST) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("weight", [5e-324, 1e-200, 1e6])
+def test_the_bound_of_weighted_jobs_scales_with_tiny_and_large_weights(weight: float) -> None:
+    jobs = [replace(job(4, 6), weight=weight)] * 2
+    assert Objective.WEIGHTED.bound(jobs, [0.6, 0.6], 1.0) == pytest.approx(0.4 * weight, abs=5e-324)
 
 
 def test_a_circle_on_which_a_job_would_wait_long_is_not_kept() -> None:
