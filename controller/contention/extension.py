@@ -35,7 +35,9 @@ from signalbox.words import AlarmKind
 REST_S = 600.0
 """Seconds for which a job gets no slot after it has ignored one, or after its circle has made a job slower."""
 SILENT = 4.0
-"""Number of iterations without a report after which a job no longer counts on its circle."""
+"""Number of iterations without a report after which a job no longer counts on its circle.
+
+A job whose iterations take this many times as long as planned does not count either."""
 IGNORED = "its iterations have not begun in its slot"
 SLOWER = "iterations on its circle took longer with slots than without"
 
@@ -73,7 +75,8 @@ class ContentionExtension(Extension):
         self._sharing: Sharing | None = None
         self._dscp: Mapping[JobId, int] = {}
         self._published: Mapping[JobId, JobTiming] = SharedMap()
-        self._planned_jobs: Collection[JobId] = frozenset()
+        self._planned_jobs: Collection[str] = frozenset()
+        """Uids of the registrations in the latest call of ``timings``."""
         self._timings = per_key(self._timing)
         self._with_common_periods = Memo(with_common_periods)
         self._given: Mapping[JobId, Timing] = NO_TIMINGS
@@ -134,9 +137,14 @@ class ContentionExtension(Extension):
         return timed.member.leads_s[-1] if timed and timed.member and timed.member.leads_s else None
 
     def timings(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, Timing]:
-        if self._planned_jobs != jobs.keys():
-            self._planned_jobs = frozenset(jobs)
-            self._timed = {job_id: timed for job_id, timed in self._timed.items() if job_id in self._s.jobs.jobs}
+        planned, registered = {job.uid for job in jobs.values()}, self._s.jobs.jobs
+        if self._planned_jobs != planned:
+            self._planned_jobs = planned
+            self._timed = {
+                job_id: timed
+                for job_id, timed in self._timed.items()
+                if job_id in registered and registered[job_id].uid == timed.job.uid
+            }
             for timed in self._timed.values():  # later iterations may take longer because of other jobs
                 timed.member = timed.member and replace(timed.member, before=None)
             gone = (self._measured.keys() | self._resting.keys() | self._published.keys()) - self._timed.keys()
@@ -205,7 +213,7 @@ class ContentionExtension(Extension):
         return {
             job_id: timed.rhythm
             for job_id, timed in found.items()
-            if timed.member and timed.rhythm.beats and now - timed.rhythm.next_at < SILENT * timed.rhythm.recent_s
+            if timed.member and timed.rhythm.beats and _counts(timed.rhythm, circle.every_s(job_id), now)
         }
 
     def _is_kept(self, circle: Circle) -> bool:
@@ -273,6 +281,11 @@ class ContentionExtension(Extension):
         circle, lead_s = member.circle, member.leads_s[-1] if member.leads_s else 0.0
         begins_at = rhythm.beats[-1].ended_at + lead_s
         return PublishedSlot(circle.every_s(job_id), begins_at, self._max_wait_s(circle, job_id), member.number)
+
+
+def _counts(rhythm: Rhythm, every_s: float, now: float) -> bool:
+    recent_s = rhythm.recent_s
+    return recent_s < SILENT * every_s and now - rhythm.beats[-1].ended_at < SILENT * recent_s
 
 
 def _parts(circle: Circle, job_id: JobId) -> Iterator[CirclePart]:

@@ -136,7 +136,8 @@ class Rhythm:
 
     @property
     def _periods_s(self) -> Sequence[float]:
-        return [beat.interval_s - beat.waited_s for beat in self._later if beat.interval_s is not None]
+        known = ((beat, beat.interval_s) for beat in self._later if beat.interval_s is not None)
+        return [max(beat.duration_s, interval_s - beat.waited_s) for beat, interval_s in known]
 
     @property
     def _computed_s(self) -> Sequence[float]:
@@ -164,7 +165,7 @@ def _beat(iteration: IterationTime, ended_at: float, before: Beat | None) -> Bea
     if communication_s > UNMEASURED * duration_s:
         computed_s = until_s
         communication_s -= until_s or 0.0
-    until_s = duration_s - communication_s if until_s is None else until_s
-    return Beat(
-        iteration.index, ended_at, duration_s, interval_s, computed_s, communication_s, until_s, iteration.waited_s
-    )
+    most_s = duration_s - communication_s
+    until_s = most_s if until_s is None else min(until_s, most_s)
+    waited_s = min(iteration.waited_s, max(0.0, ended_at - before.ended_at)) if before else iteration.waited_s
+    return Beat(iteration.index, ended_at, duration_s, interval_s, computed_s, communication_s, until_s, waited_s)

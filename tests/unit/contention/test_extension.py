@@ -219,3 +219,29 @@ def test_classes_mark_packets(fabric: SharingFabric) -> None:
     fabric.run(20)
     assert fabric.loop.extension.dscp == {A: 10, B: 18}
     assert (fabric.timing().traffic_class, fabric.timing().dscp, fabric.timing().changes) == (2, 18, 1)
+
+
+@pytest.mark.parametrize(("index", "age_s"), [(1, 0.0), (0, 6e5)], ids=["duration", "age"])
+def test_nobody_waits_for_a_job_that_claims_an_iteration_of_a_week(
+    sharing: SharingFabric, index: int, age_s: float
+) -> None:
+    first = sharing.indices[B] + 1 + index
+    for n, ended_at in enumerate((sharing.now - age_s, sharing.now)):
+        time = IterationTime(first + 2 * index * n + n, 6e5, 0.5, ended_at, 0.5)
+        sharing.request(ReportIterations(B, (time,)))
+    waits = []
+    for _ in range(WINDOW):
+        sharing.run(1.01, step=1.01)
+        sharing.indices[A] += 1
+        time = IterationTime(sharing.indices[A], 1.0, 0.5, sharing.now, 0.5)
+        waits.append(sharing.request(ReportIterations(A, (time,)))[1])
+    assert set(waits) == {0.0}
+
+
+def test_a_new_registration_has_no_times_of_the_one_before(sharing: SharingFabric) -> None:
+    sharing.sharing = None
+    sharing.request(DeregisterJob(B))
+    sharing.request(RegisterJob(ring_job(B, HOSTS[B], LEASE_S, keeps_slots=True)))
+    sharing.run(3)
+    assert list(sharing.timings) == [A]
+    assert B not in sharing.status.extension.timings

@@ -75,3 +75,10 @@ def test_jitter_is_the_relative_spread_of_compute_times() -> None:
     times = zip(computed_s, ends, strict=True)
     found = Rhythm().and_now(IterationTime(n, c + 0.5, 0.5, end, c) for n, (c, end) in enumerate(times))
     assert found.jitter == pytest.approx(1.4826 * 0.05 / 0.5)
+
+
+def test_a_job_cannot_have_waited_or_computed_for_longer_than_its_iterations_took() -> None:
+    times = (IterationTime(n, 1.0, 0.4, 100.0 + n, until_communication_s=1.0, waited_s=1e5) for n in range(20))
+    found = Rhythm().and_now(times)
+    assert (found.period_s, found.until_s) == pytest.approx((1.0, 0.6))
+    assert found.waited_s == pytest.approx(1e5 + 19)
