@@ -296,7 +296,9 @@ class FabricConfig(TomlTable):
             message = "{macs} is the mac of two gateways; write routers that share a MAC address as one gateway"
             raise PydanticCustomError("gateway", message, {"macs": ", ".join(twice)})
         if twice := _repeated(gateway.ip for gateway in self.gateway):
-            raise PydanticCustomError("gateway", "{ips} is the ip of two gateways", {"ips": ", ".join(twice)})
+            raise PydanticCustomError(
+                "gateway", "gateways must have different ips; used twice: {ips}", {"ips": ", ".join(twice)}
+            )
         if twice := _repeated(f"{link.switch}:{link.port}" for link in self.link):
             raise PydanticCustomError(
                 "link", "{ports} has two entries in link; leave out one of them", {"ports": ", ".join(twice)}

@@ -62,7 +62,7 @@ def main(
         typer.Option(
             min=0,
             metavar="S",
-            help="Seconds that the annealer takes; 0 for no other methods.",
+            help="Time limit of the annealer in seconds; 0 to compare with no other method.",
             show_default="10 limits",
         ),
     ] = None,

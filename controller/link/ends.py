@@ -69,7 +69,7 @@ class LinkEnd:
 
         ``data``: None if the southbound cannot read a packet of this process; None also raises ``Refused``."""
         if data is None:
-            raise Refused("the southbound cannot read a packet of this process")
+            raise Refused("the southbound process cannot read a packet of this controller process")
         report, *messages = FROM_SOUTHBOUND.read(data) or [None]
         count, messages = len(messages), [message for message in messages if message is not None]
         if not isinstance(report, Report) or report.session != self._session:

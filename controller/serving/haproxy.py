@@ -168,9 +168,13 @@ def _frontend(api: ApiConfig) -> Iterator[str]:
     yield "    # A client that continues in spite of refusals loses its connections, and gets no others meanwhile."
     yield "    http-request sc-inc-gpc1(0)"
     yield f"    http-request reject if {{ sc0_gpc1_rate(connections) gt {patience} }}"
-    yield from _refused("max_client_calls_per_s", f"{{ sc0_gpc0_rate(connections) gt {per_s} }}")
-    yield from _refused("max_client_calls", f"!streams {{ sc1_conn_cur(calls) gt {api.max_client_calls} }}")
-    yield from _refused("max_client_streams", f"streams {{ sc1_conn_cur(streams) gt {api.max_client_streams} }}")
+    yield from _refused("calls per second (api.max_client_calls_per_s)", f"{{ sc0_gpc0_rate(connections) gt {per_s} }}")
+    yield from _refused(
+        "calls at once (api.max_client_calls)", f"!streams {{ sc1_conn_cur(calls) gt {api.max_client_calls} }}"
+    )
+    yield from _refused(
+        "streams at once (api.max_client_streams)", f"streams {{ sc1_conn_cur(streams) gt {api.max_client_streams} }}"
+    )
     for status, (code, message) in ERRORS.items():
         yield f'    http-error status {status} hdr grpc-status {code} hdr grpc-message "{message}"'
     yield "    http-after-response set-header content-type application/grpc unless { res.hdr(content-type) -m found }"
@@ -181,15 +185,18 @@ def _frontend(api: ApiConfig) -> Iterator[str]:
     yield "    # The controller waits for the rest of the request, for as long again."
     yield "    acl whole internal.htx.has_eom"
     yield "    http-request track-sc2 src table large unless whole"
-    yield from _refused("max_message_bytes", f"!whole {{ sc2_conn_cur(large) gt {LARGE_OF_CLIENT} }}")
+    yield from _refused(
+        f"large requests at once (more than {LARGE_OF_CLIENT})",
+        f"!whole {{ sc2_conn_cur(large) gt {LARGE_OF_CLIENT} }}",
+    )
     yield "    use_backend controller_dialogues if dialogues"
     yield "    use_backend controller_large unless whole"
     yield "    default_backend controller"
     yield ""
 
 
-def _refused(limit: str, condition: str) -> Iterator[str]:
-    message = f"too many calls from this address, at once or per second (api.{limit}); retry later"
+def _refused(what: str, condition: str) -> Iterator[str]:
+    message = f"too many {what} from this address; retry later"
     fields = f'hdr grpc-status {TOO_MANY} hdr grpc-message "{message}"'
     yield f"    http-request return status 200 {fields} if {condition}"
 

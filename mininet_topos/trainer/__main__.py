@@ -108,7 +108,8 @@ def run(
     reports_connections: Annotated[
         bool,
         typer.Option(
-            "--reports-connections", help="Report all connections to the controller; they may have any ports."
+            "--reports-connections",
+            help="Report the ports of all connections to the controller, so that any ports may be used.",
         ),
     ] = False,
     stall_timeout_s: Annotated[float, typer.Option(min=1, help="Seconds of silence that end the training.")] = 60.0,

@@ -377,7 +377,7 @@ def _write_proof(file: Path, names: Names, problem: Problem, plan: Plan) -> Plan
     try:
         form = certificate(problem, plan, names)
     except ValueError as error:
-        raise SignalboxError(f"{file} is not written: {error}") from None
+        raise SignalboxError(f"cannot write {file}: {error}") from None
     file.write_text(document(form), encoding="utf-8")
     return with_own_bound(plan, form)
 

@@ -45,7 +45,7 @@ def test_what_is_no_stations_mac_address_is_refused(tmp_path: Path, mac: str) ->
         ),
         (
             GATEWAY.format("02:00:00:00:00:01") + GATEWAY.format("02:00:00:00:00:02"),
-            "10.0.4.254 is the ip of two gateways",
+            "gateways must have different ips; used twice: 10.0.4.254",
         ),
         (2 * LINK, "leaf1:e1 has two entries in link; leave out one of them"),
         (OPTICAL.format(""), "must have 1 to 4096 ports"),
