@@ -145,10 +145,10 @@ def train(
                 if shares and shares.read_again():
                     _set_weights(spec, mesh, shares)
                 last = spec.rank == 0 and (stop.made or index + 1 == spec.iterations)
-                began = time.monotonic()
                 with reported.communication():
+                    began = time.monotonic()
                     result, agreed = collective(mesh, index, vector, last)
-                communication_s = time.monotonic() - began
+                    communication_s = time.monotonic() - began
             ok = np.array_equal(result, expected)
             end = time.monotonic()
             used = max((sum(w > 0 for w in bundle.outgoing.weights) for bundle in mesh.to.values()), default=0)

@@ -233,10 +233,10 @@ def iterations(
                 time.sleep(job.alone_s * factor)
                 for phase, sequences in phases:
                     time.sleep(phase.before_s * factor)
-                    began = time.monotonic()
                     with reported.communication():
+                        began = time.monotonic()
                         _run_all(pool, sequences, meshes)
-                    took_s += time.monotonic() - began
+                        took_s += time.monotonic() - began
                     time.sleep(max(0.0, began + phase.floor_s * factor - time.monotonic()))
                     phases_s.append(time.monotonic() - began)
                 agreed = meeting.meet(stop.made or index + 1 == count)
