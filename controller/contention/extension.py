@@ -192,7 +192,9 @@ class ContentionExtension(Extension):
         circle, rhythm = member.circle, timed.rhythm
         lead_s = leads_s(circle, self._heard(circle, now)).get(job_id, 0.0)
         near_s = NEAR * circle.every_s(job_id) + rhythm.jitter * (rhythm.computed_s or 0.0)
-        member = member.and_now(rhythm, new, lead_s, self._max_wait_s(circle, job_id), near_s)
+        members = [self._timed[other].member for other in circle.slots.keys() - {job_id} if other in self._timed]
+        others_near = all(other is not None and other.is_near for other in members)
+        member = member.and_now(rhythm, new, lead_s, self._max_wait_s(circle, job_id), near_s, others_near)
         timed.realignments += member.left(timed.member)
         timed.member = member
         if member.ignores(near_s):

@@ -23,6 +23,8 @@ SLOWER = 0.01
 """Relative increase of the mean time of an iteration from which slots are withdrawn."""
 SURE = 3.0
 """Number of standard errors that are added to ``SLOWER``, because times vary."""
+PATIENCE = 128
+"""Largest number of iterations for which members may take to reach their slots. Half a period takes 25 to 50."""
 WAITS = 0.5
 """Part of the granted waits that a job must have waited to count as keeping its slot."""
 
@@ -78,15 +80,21 @@ class Member:
     """Wait that the answer to each of these reports granted: the lead, at most the longest wait at one boundary."""
     waited_s: tuple[float, ...] = ()
     """Waits before the latest iterations."""
+    age: int = 0
+    """Number of iterations with this slot."""
     kept: int = 0
-    """Number of iterations since the job first began one in its slot; 0 before."""
+    """Number of iterations since all members of the circle first began theirs in their slots; 0 before."""
     is_near: bool = False
     """Whether the job begins its iterations in its slot."""
 
-    def and_now(self, rhythm: Rhythm, new: int, lead_s: float, max_wait_s: float, near_s: float) -> Member:
+    def and_now(
+        self, rhythm: Rhythm, new: int, lead_s: float, max_wait_s: float, near_s: float, others_near: bool = True
+    ) -> Member:
         """Return the member after a report of ``new`` iterations.
 
-        ``max_wait_s``: longest wait at one boundary. ``near_s``: largest lead of a job in its slot."""
+        ``max_wait_s``: longest wait at one boundary. ``near_s``: largest lead of a job in its slot. ``others_near``:
+        whether the other members of the circle begin their iterations in their slots. Members that do not within
+        ``PATIENCE`` iterations are judged all the same."""
         leads = (*self.leads_s, lead_s)[-WINDOW:]
         near = median(leads[-USUAL:]) <= near_s
         waited = tuple(beat.waited_s for beat in rhythm.beats[-min(new, WINDOW) :])
@@ -95,7 +103,8 @@ class Member:
             leads_s=leads,
             granted_s=(*self.granted_s, min(lead_s, max_wait_s))[-WINDOW:],
             waited_s=(*self.waited_s, *waited)[-WINDOW:],
-            kept=self.kept + new if self.kept or near else 0,
+            age=self.age + new,
+            kept=self.kept + new if self.kept or (near and others_near) or self.age > PATIENCE else 0,
             is_near=near,
         )
 

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from controller.contention.keeping import Member, leads_s, same_circle
+from controller.contention.keeping import PATIENCE, Member, leads_s, same_circle
 from controller.contention.rhythm import WINDOW, Mean, Rhythm
 from controller.planning.plan import Circle, Slot
 from signalbox.jobs.reports import IterationTime
@@ -94,6 +94,15 @@ def test_a_job_keeps_its_slot_from_the_first_time_that_it_usually_is_near() -> N
     assert (away.is_near, away.kept) == (False, 3)
     assert away.left(member)
     assert not member.left(None)
+
+
+def test_iterations_count_as_kept_when_all_members_are_near_or_have_had_their_time() -> None:
+    near = followed([0.01], 0.0)
+    alone = replace(near, kept=0).and_now(Rhythm(), 1, 0.01, 0.02, 0.05, others_near=False)
+    assert (alone.is_near, alone.age, alone.kept) == (True, 2, 0)
+    assert alone.and_now(Rhythm(), 1, 0.01, 0.02, 0.05).kept == 1
+    late = replace(alone, age=PATIENCE + 1)
+    assert late.and_now(Rhythm(), 1, 0.01, 0.02, 0.05, others_near=False).kept == 1
 
 
 @pytest.mark.parametrize(("after_s", "loses"), [(1.0, False), (1.009, False), (1.02, True)])
