@@ -61,7 +61,7 @@ class Packing:
         self._needs_s = np.array(needs_s)
         none, most = len(room), max(map(len, links))
         self._links: Ints = np.array([[*of, *[none] * (most - len(of))] for of in links])
-        """Links of each slot, filled up with a link that nobody uses."""
+        """Links that each slot uses, a row per slot. Short rows end with the number of an extra link without load."""
         self._uses = np.zeros((len(links), none + 1), bool)
         self._uses[np.arange(len(links))[:, None], self._links] = True
 

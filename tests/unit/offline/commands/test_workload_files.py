@@ -301,7 +301,7 @@ def test_json_has_every_iteration_of_every_job_under_every_scheme(simulate: Sign
 
 
 def test_plans_for_jobs_that_share_links_are_compared(simulate: Signalbox) -> None:
-    """The ring overfills the only spine by itself: an iteration of 0.5 s takes 0.7 s, whoever plans."""
+    """The ring alone overfills the only spine. With every plan its iteration of 0.5 s takes 0.7 s."""
     wanted = ("--shared", "worst", "--jitter", 0.01, "--iterations", 3, "--fail-spines", 1)
     found = simulate(*wanted, "--json").json
     assert [found["shared"], found["jitter"]] == ["worst", 0.01]
