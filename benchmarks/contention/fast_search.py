@@ -36,7 +36,7 @@ def on_fabric(seed: int, jobs: int, mix: str, objective: SharingObjective, class
     if found is None:
         return figures
     searches = [
-        Search(case, Objective(objective), max(1, classes), rules.max_wait)
+        Search(case, Objective(objective), max(1, classes), rules.max_stretch)
         for case in cases_of(problem, routes, timings, rules.floor)
     ]
     unit = sum(timing.weight for timing in timings.values()) if objective is SharingObjective.WEIGHTED else 1.0

@@ -177,8 +177,8 @@ class SharingRules:
     floor: float = 0.1
     """Fraction of a link that each class but the first keeps."""
     objective: SharingObjective = SharingObjective.WORST
-    max_wait: float = 0.02
-    """Largest time that a job waits for its slot in an iteration, as a fraction of its ideal iteration."""
+    max_stretch: float = 0.02
+    """Largest fraction by which an iteration in slots is planned longer than the ideal iteration."""
 
 
 # ---- problems

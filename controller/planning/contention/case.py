@@ -54,7 +54,7 @@ def sharing(problem: Problem, routes: Routes, timings: Mapping[JobId, Timing], r
     if not cases:
         return None
     objective, numbers = Objective(rules.objective), problem.numbers
-    searches = [Search(case, objective, max(1, rules.classes), rules.max_wait) for case in cases]
+    searches = [Search(case, objective, max(1, rules.classes), rules.max_stretch) for case in cases]
     found = [search.chosen() for search in searches]
     timed = {job: _timed(job, timings[job], ()) for n, job in enumerate(numbers.job_ids) if _known(problem, timings, n)}
     promise_s = {job: of.ideal_s for job, of in timed.items()}

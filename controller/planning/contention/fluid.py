@@ -57,8 +57,6 @@ class TimedJob:
     ways: tuple[Way, ...]
     work: float = 1.0
     """Work of one iteration, in a unit that is the same for all jobs, such as GPU-seconds."""
-    guard_s: float = 0.0
-    """Seconds by which slots of this job look longer to other jobs, because its compute times vary."""
     weight: float = 1.0
     """Weight of the job's slowdown; 0 for a job that counts for no objective."""
     regular: bool = True
@@ -353,7 +351,7 @@ class _Plan:
             for phase, (compute_s, ideal_s) in enumerate(job.phases):
                 earliest, planned = (at + compute_s if phase else at for at in (earliest, planned))
                 end_s = planned + self._length_s(number, phase)
-                yield _Slot(earliest, end_s + job.guard_s - earliest, job.ways[choice.way][phase])
+                yield _Slot(earliest, end_s - earliest, job.ways[choice.way][phase])
                 earliest, planned = earliest + ideal_s, end_s
 
     def _length_s(self, number: int, phase: int) -> float:

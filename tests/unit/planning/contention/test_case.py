@@ -90,7 +90,7 @@ def test_jobs_on_separate_links_are_separate_cases_and_links_with_equal_loads_co
 
 def test_an_irregular_job_goes_last_where_this_helps_the_regular_ones_and_keeps_its_promise() -> None:
     """The floor makes the iterations of the others longer than their slots allow without a stretch."""
-    rules = SharingRules(classes=2, floor=0.1, objective=SharingObjective.GPU_SECONDS, max_wait=0.3)
+    rules = SharingRules(classes=2, floor=0.1, objective=SharingObjective.GPU_SECONDS, max_stretch=0.3)
     small = Timing((PhaseTime(0, 1.0, 1.0),), work=0.01)
     found = shared(two_leaves(1, "abc"), {**timings("ab"), JobId("c"): small}, rules)
     assert found.class_of == {"a": 1, "b": 1, "c": 2}

@@ -24,8 +24,8 @@ from signalbox.jobs.spec import JobId
 from tests.support.planning.timed_jobs import random_case, simulated_s
 
 
-def job(compute_s: float, ideal_s: float, *links: int, guard_s: float = 0.0) -> TimedJob:
-    return TimedJob(JobId("j"), (Phase(compute_s, ideal_s),), ((dict.fromkeys(links or (0,), 1.0),),), 1.0, guard_s)
+def job(compute_s: float, ideal_s: float, *links: int) -> TimedJob:
+    return TimedJob(JobId("j"), (Phase(compute_s, ideal_s),), ((dict.fromkeys(links or (0,), 1.0),),))
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,6 @@ def test_a_circle_on_which_a_job_would_wait_long_is_not_kept() -> None:
     case = Case((1.0,), (job(5, 5), job(5, 5)))
     assert members(case, 10.2, 0, 5.1) == pytest.approx({0: 10.2, 1: 10.2})
     assert members(case, 12, 0, 6) == {0: math.inf, 1: math.inf}
-
-
-def test_a_job_of_varying_compute_time_needs_a_longer_gap() -> None:
-    case = Case((1.0,), (job(6, 4, guard_s=1.0), job(6, 4)))
-    assert members(case, 10, 0, 5) == {0: 10.0, 1: 10.0}
-    assert members(case, 10, 0, 4)[1] == math.inf
 
 
 def test_a_free_job_delays_a_member_of_a_lower_rank_by_what_it_can_send() -> None:
