@@ -107,7 +107,7 @@ class _IterationSearch(LocalSearch):
     def lower(self, steps: int) -> bool:
         """Lower the slowdowns in at most ``steps`` steps; return whether any slowdown was lowered."""
         end, found, round_number = self._step + steps, False, 0
-        while round_number < _ROUNDS:
+        while round_number < _ROUNDS and not self._over:
             slower = self._which_get_slower(round_number)
             round_number += 1
             for job in np.argsort(-self._now()[1], kind="stable").tolist():
@@ -129,6 +129,8 @@ class _IterationSearch(LocalSearch):
         return of_cells, of_iterations(self._problem, of_cells, self._share)
 
     def _lower_job(self, job: int, slower: Floats, end: int) -> bool:
+        if self._step >= end or self._over:
+            return False
         now, of_jobs = self._now()
         most = self._share * (now - self._least)
         mine = np.flatnonzero((self._job_of_cell == job) & (most > 0))
