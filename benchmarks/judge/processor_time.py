@@ -11,7 +11,7 @@ from ortools.math_opt import parameters_pb2, result_pb2
 
 from benchmarks.judge import adapter
 from controller.planning.problem import PlanLimits
-from controller.planning.split_flows.lp import Programme
+from controller.planning.programme import Programme
 from controller.planning.whole_flows import cpsat
 
 _LEAST_S = 1e-3

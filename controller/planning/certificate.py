@@ -31,7 +31,8 @@ from controller.planning.bounds import peak_bounds
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.problem import PlanLimits, Problem, Route
-from controller.planning.split_flows.lp import Programme, dual_prices
+from controller.planning.programme import Programme
+from controller.planning.split_flows.lp import dual_prices
 from controller.planning.verify import Cut, Graph, least_of, peaks_of, slowdowns_of, verify
 from signalbox.jobs.spec import JobId
 

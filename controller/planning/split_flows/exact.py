@@ -20,7 +20,7 @@ from controller.planning.bounds import Bounds
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Draft, Drafts, draft
 from controller.planning.problem import Floats, Flow, FlowId, PathShare, PlanLimits, Problem, Route, whole
-from controller.planning.split_flows.lp import Programme
+from controller.planning.programme import Programme
 from signalbox.jobs.spec import JobId
 
 _MOST_COLUMNS = 400

@@ -49,8 +49,8 @@ from controller.planning.closed_forms import (
 )
 from controller.planning.edge_coloring import proper_coloring
 from controller.planning.problem import Flow, FlowId, PathShare, Problem, Route, whole
+from controller.planning.programme import Programme
 from controller.planning.split_flows.dividing import exactly_one
-from controller.planning.split_flows.lp import Programme
 
 _ROUNDING = 1e-9
 _MOST = 0.5

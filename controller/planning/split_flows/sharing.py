@@ -27,9 +27,10 @@ from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.greedy import PathChoices, PathTable
 from controller.planning.next_hops import NextHops
 from controller.planning.problem import Bools, Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes
+from controller.planning.programme import Programme
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import SMALLEST_SHARE, divided, exactly_one
-from controller.planning.split_flows.lp import FluidModel, Goal, Programme, ranks
+from controller.planning.split_flows.lp import FluidModel, Goal, ranks
 
 _ROUNDS = 60
 _LAST_PROGRAMMES = 3
