@@ -7,6 +7,7 @@ controller itself acts on them, and ends its children. When it is killed, the ke
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import multiprocessing
 import os
@@ -81,6 +82,13 @@ def _begin(connection: Connection, work: Callable[..., None], arguments: tuple[o
     leave_to_controller()
     os.nice(niceness)
     work(connection, *arguments)
+
+
+@atexit.register
+def _kill_children() -> None:
+    """Kill the children that are left, for which ``multiprocessing`` would wait: they ignore its SIGTERM."""
+    for process in multiprocessing.active_children():
+        process.kill()
 
 
 # ---- signals

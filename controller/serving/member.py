@@ -129,14 +129,15 @@ def member(
             errors.append(error)
             os.kill(os.getpid(), signal.SIGTERM)  # also ends the wait of a standby
 
-        assignments.fail = fail
-        process = SouthboundProcess(config, assignments, loaded.logging, fail)
-        loaded.southbound = process
+        process = None
         try:
+            assignments.fail = fail
+            loaded.southbound = process = SouthboundProcess(config, assignments, loaded.logging, fail)
             yield Member(config, loaded, board, is_claimed, base, membership, assignments, process)
         finally:
             loaded.southbound = None
-            process.stop()
+            if process:
+                process.stop()
             if errors:
                 raise errors[0]
 

@@ -116,13 +116,14 @@ def _run(
 ) -> None:
     """Run the controller with its state until SIGTERM or SIGINT.
 
+    A signal ends the controller once it has started: an exception in between could leave a process without an owner.
     ``free_ports``: closes the ports of the standby, just before the ports of the active controller are opened."""
-    with ExitStack() as ends:
+    # control loop -> southbound; and whatever ends the process -> main thread
+    outbox = Outbox()
+    with stop_signals(outbox.stop), ExitStack() as ends:
         ends.callback(store.close)
         # southbound, gRPC server, planning process -> control loop
         inbox = Inbox()
-        # control loop -> southbound; and whatever ends the process -> main thread
-        outbox = Outbox()
         # control loop -> planning process -> inbox
         planner = make_planner(inbox.put, outbox.fail)
         ends.callback(planner.stop)
@@ -170,15 +171,14 @@ def _run(
         driver.publish(first)  # so that the first request of a client already sees saved jobs
         api = ApiServer(config.api, board, inbox.put, tokens, loaded.api, control.port)
         metrics = MetricsServer(config.metrics, board, loaded.metrics_tls)
-        with stop_signals(outbox.stop):
-            driver.start()
-            ends.callback(driver.stop)
-            ends.callback(metrics.stop)
-            ends.callback(api.stop)
-            free_ports()
-            addresses = api.start()
-            metrics_port = metrics.start()
-            control.run(partial(_report_ready, config, addresses, metrics_port, loop.state.mode))
+        driver.start()
+        ends.callback(driver.stop)
+        ends.callback(metrics.stop)
+        ends.callback(api.stop)
+        free_ports()
+        addresses = api.start()
+        metrics_port = metrics.start()
+        control.run(partial(_report_ready, config, addresses, metrics_port, loop.state.mode))
 
 
 def _report_ready(config: Config, addresses: Sequence[str], metrics_port: int, mode: Mode) -> None:

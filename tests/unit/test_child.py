@@ -1,4 +1,4 @@
-"""A child process ends even if the controller ended before the child asked for a signal at the controller's end."""
+"""A child process ends with the controller, which may end before the child has begun, or without ending it."""
 
 from __future__ import annotations
 
@@ -23,3 +23,17 @@ os._exit(0)
 def test_a_child_ends_when_the_controller_has_ended_before_it() -> None:
     done = subprocess.run([sys.executable, "-c", CHILD_OF_ONE_THAT_HAS_ENDED], capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"", b"")
+
+
+LEAVES_A_CHILD = """
+import sys
+from multiprocessing.connection import Connection
+from controller.child import Child
+
+child = Child("waits", Connection.recv)
+sys.exit(3)
+"""
+
+
+def test_a_process_ends_with_its_own_status_although_it_leaves_a_child() -> None:
+    assert subprocess.run([sys.executable, "-c", LEAVES_A_CHILD]).returncode == 3

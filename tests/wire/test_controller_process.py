@@ -5,6 +5,7 @@ An import needs a free descriptor."""
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -48,6 +49,31 @@ def test_a_controller_that_does_not_start_is_an_error_with_the_end_of_its_log(tm
     controller = ControllerProcess(tmp_path, settings={"planning": {"no_such_key": 1}})
     with pytest.raises(SignalboxError, match=r"(?s)ended with status 1.*no_such_key"), controller.running():
         pass
+
+
+STOPPED_WHILE_IT_STARTS = """
+import os, signal, sys
+from pathlib import Path
+from controller.config import load
+from controller.planning.process import PlanningProcess
+from controller.serving.serve import serve
+
+def make(*given):
+    planner = PlanningProcess(*given)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return planner
+
+sys.exit(serve(load(Path(sys.argv[1])), make_planner=make))
+"""
+
+
+def test_a_controller_that_is_stopped_while_it_starts_ends_with_its_planner(tmp_path: Path) -> None:
+    controller = ControllerProcess(tmp_path)
+    file = tmp_path / "signalbox.toml"
+    file.write_text(controller.config())
+    words = [sys.executable, "-c", STOPPED_WHILE_IT_STARTS, str(file)]
+    done = subprocess.run(words, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, "event=stopping" in done.stderr) == (0, True), "it has started before it ends"
 
 
 OFFER = """\
