@@ -99,7 +99,7 @@ class ControlLoop:
         sent = self._apply_each(messages, now)
         before, self._jobs = self._jobs, self.derived.jobs()
         if self._jobs is not before:
-            self.state.epochs.follow(self._jobs, now)
+            self.state.measuring_periods.follow(self._jobs, now)
         return [*sent, *self._save(now)]
 
     def work(self, now: float) -> list[Command]:

@@ -111,10 +111,10 @@ class JobStatus:
 
     @property
     def mean_communication_s(self) -> float:
-        """Mean communication time in seconds of the latest iterations of the present epoch.
+        """Mean communication time in seconds of the latest iterations of the present measuring period.
 
-        An epoch ends when the confirmed routes of the job change, or the bytes for which it is planned (``jobs.job``).
-        The mean is 0 before the first iteration of the epoch. It is also 0 if the epoch began with other traffic than
+        This period (``jobs.job``) ends when the confirmed routes of the job, or its planned bytes, change.
+        The mean is 0 before the first iteration of the period, and if the period began with other traffic than
         ``planned``."""
         reported = self.vitals.reported
         return reported.mean_communication_s if reported.planned is self.planned else 0.0

@@ -1,8 +1,8 @@
 """Phases of the controller, changes to send to switches, and replies that wait for confirmation by switches. Pure.
 
 In: the wanted rules, and the rules that switches hold. Out: stages of changes, requests to probe the ports of switches
-that have become ready, and replies. Jobs whose confirmed routes change begin a new epoch (``jobs.job``). The phase
-(``NEXT`` has the table) decides whether rules are derived and sent:
+that have become ready, and replies. Jobs whose confirmed routes change begin a new measuring period (``jobs.job``).
+The phase (``NEXT`` has the table) decides whether rules are derived and sent:
 
 - *Adopting*: after a start, the rules that switches hold take precedence over the state of the controller
   (docs/explanation/restart-and-repair.md#the-controller-starts).
@@ -368,7 +368,7 @@ class Sending:
         return not (self._phases.adopting or self._phases.urgent)
 
     def take_confirmed(self, confirmed: Confirmed, jobs: Mapping[JobId, Job], at: float) -> None:
-        """Keep the confirmed routes. A new epoch (``jobs.job.Reported``) begins for each job whose routes have changed.
+        """Keep the confirmed routes, and begin a measuring period (``jobs.job``) of each job whose routes have changed.
 
         ``jobs``: jobs with the virtual links that they are planned with. ``at``: now in monotonic seconds."""
         self.pins = confirmed.pins
@@ -388,7 +388,7 @@ class Sending:
                 self._dividing[job_id] = job.dividing
             rerouted = was != now
             if rerouted:
-                job.vitals.begin_epoch(at)
+                job.vitals.begin_measuring(at)
             if rerouted or divided != self._dividing.get(job_id):
                 self._changes += 1
                 generation[job_id] = self._changes

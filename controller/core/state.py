@@ -36,7 +36,7 @@ from controller.fabric.parts import Declared, KnownParts
 from controller.fabric.refusals import Refusals
 from controller.fabric.topology import Dpid, Fabric, Port, Switch, port_refs
 from controller.fabric.topology_state import TopologySettings, TopologyState
-from controller.jobs.job import Epochs, Job
+from controller.jobs.job import Job, MeasuringPeriods
 from controller.jobs.messages import EndReason, Ends, Registration, SavedState, SaveState
 from controller.jobs.registry import JobRegistry
 from controller.planning.problem import SharingRules
@@ -278,8 +278,8 @@ class State:
     """Search for hosts with ARP requests, and addresses that are claimed at ports."""
     jobs: JobRegistry
     """Specs, leases and reported times of jobs."""
-    epochs: Epochs
-    """Detector of changes in the planned traffic of a job, each of which begins an epoch (``jobs.job.Reported``)."""
+    measuring_periods: MeasuringPeriods
+    """Begins a measuring period of a job when its planned traffic changes (``jobs.job.Reported``)."""
     demand: MeasuredDemand
     """Measured traffic of jobs."""
     routes: RunningRoutes
@@ -404,7 +404,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         parts=parts,
         hosts=HostDiscovery(topology),
         jobs=jobs,
-        epochs=Epochs(),
+        measuring_periods=MeasuringPeriods(),
         demand=demand,
         routes=routes,
         load=load,

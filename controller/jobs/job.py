@@ -68,19 +68,19 @@ MOST_WAITING = 1000
 class Reported(NamedTuple):
     """Iterations that the job has reported.
 
-    An *epoch* ends when the confirmed routes of the job change, or the bytes for which it is planned."""
+    A *measuring period* ends when the confirmed routes of the job change, or the bytes for which it is planned."""
 
     iterations: int = 0
     """Number of reported iterations."""
     last_communication_s: float = 0.0
     recent_communication_s: tuple[float, ...] = ()
-    """Communication times in seconds of the latest iterations that began in the present epoch, oldest first."""
+    """Communication times in seconds of the latest iterations that began in this period, oldest first."""
     last_index: int = -1
     """Highest reported iteration number; -1 before the first report."""
     since: float = -math.inf
-    """Start of the epoch in monotonic seconds."""
+    """Start of the measuring period in monotonic seconds."""
     planned: VirtualLinks | None = None
-    """Virtual links for which the job is planned in this epoch."""
+    """Virtual links for which the job is planned in this measuring period."""
     alternates: bool = False
     """Whether the job alternates between traffic patterns, so that recent iterations may belong to another pattern."""
     waiting: tuple[tuple[float, float], ...] = ()
@@ -94,7 +94,7 @@ class Reported(NamedTuple):
         """Return the state after a report of ``new`` iterations, oldest first, that arrived at ``now``.
 
         The latest iteration ended at the reported time or, without one, at most ``REPORT_S`` ago. Iterations that may
-        have begun before the epoch do not count for the communication times."""
+        have begun before the measuring period do not count for the communication times."""
         recent = list[tuple[float, float]]()
         began_at = now - REPORT_S
         for iteration in reversed(new[-MEASURED_WINDOW:]):
@@ -145,8 +145,8 @@ class Vitals:
     """End of the lease in monotonic seconds."""
     reported: Reported = field(default_factory=Reported)
 
-    def begin_epoch(self, now: float, planned: VirtualLinks | None = None, alternates: bool | None = None) -> None:
-        """Begin an epoch: forget recent times, which belong to other routes or other bytes.
+    def begin_measuring(self, now: float, planned: VirtualLinks | None = None, alternates: bool | None = None) -> None:
+        """Begin a measuring period: forget recent times, which belong to other routes or other bytes.
 
         ``planned``, ``alternates``: as in ``Reported``; None if unchanged."""
         before = self.reported
@@ -228,22 +228,22 @@ class Job:
         return OVERHEAD[self.transport]
 
 
-class Epochs:
-    """Detector that begins a new epoch of each job that is planned for other bytes than before (``Reported``).
+class MeasuringPeriods:
+    """Begins a new measuring period (``Reported``) of each job that is planned for other bytes than before.
 
-    ``core.sending`` begins the epochs that follow from changed routes."""
+    ``core.sending`` begins the measuring periods that follow from changed routes."""
 
     def __init__(self) -> None:
         self._jobs: Mapping[JobId, Job] = {}
 
     def follow(self, jobs: Mapping[JobId, Job], now: float) -> None:
-        """Begin an epoch of each job that is new, or planned for other traffic than at the last call.
+        """Begin a measuring period of each job that is new, or planned for other traffic than at the last call.
 
         Earlier iterations of the job cannot be compared with its new ideal time."""
         before, self._jobs = self._jobs, jobs
         for _, was, job in differing(before, jobs):
             if job and not (was and _same(was, job)):
-                job.vitals.begin_epoch(now, job.sending, job.of_pattern is not None)
+                job.vitals.begin_measuring(now, job.sending, job.of_pattern is not None)
 
 
 def _same(was: Job, job: Job) -> bool:

@@ -159,7 +159,7 @@ class AnalyseJob:
     demand: JobDemand | None = None
     """Traffic of the job as counted by switches; None when there are no switches."""
     awaits_iterations: bool = False
-    """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
+    """Whether iterations were reported, but none of them began in the present measuring period (``jobs.job``)."""
     efficiency_usual: float | None = None
     """Measured efficiency at the median communication time per iteration, without the job's first iterations.
 
@@ -434,7 +434,7 @@ class JobAnalysis:
     demand: JobDemand | None = field(default=None, compare=False)
     """Traffic of the job as counted by switches; None when there are no switches."""
     awaits_iterations: bool = False
-    """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
+    """Whether iterations were reported, but none of them began in the present measuring period (``jobs.job``)."""
     efficiency_usual: float | None = None
     """Measured efficiency at the median communication time per iteration, without the job's first iterations.
 

@@ -14,8 +14,8 @@ from controller.jobs.job import (
     NOTICED_ITERATIONS,
     NOTICED_S,
     Announcements,
-    Epochs,
     Job,
+    MeasuringPeriods,
     Reported,
     Vitals,
 )
@@ -29,7 +29,7 @@ from tests.support.fake_fabric import ring_job
 
 A = JobId("a")
 LATE = 1000.0
-"""Time in seconds, long after an epoch began: the iterations that are reported then began in the epoch."""
+"""Time in seconds, long after a measuring period began: the iterations that are reported then began in it."""
 
 
 def spec(**fields: Any) -> JobSpec:
@@ -41,11 +41,11 @@ def times(*communication_s: float, first: int = 0) -> tuple[IterationTime, ...]:
 
 
 class Followed:
-    """Job whose epochs ``follow`` updates, as the control loop does after every batch of messages."""
+    """Job whose measuring periods ``follow`` updates, as the control loop does after every batch of messages."""
 
     def __init__(self) -> None:
         self.registry = JobRegistry(max_jobs=3)
-        self.epochs = Epochs()
+        self.measuring_periods = MeasuringPeriods()
         self.registry.register(RegisterJob(spec()), 0.0)
         self.follow(0.0)
 
@@ -58,7 +58,7 @@ class Followed:
         return list(self.job.vitals.reported.recent_communication_s)
 
     def follow(self, now: float) -> None:
-        self.epochs.follow(self.registry.jobs, now)
+        self.measuring_periods.follow(self.registry.jobs, now)
 
     def report(self, now: float, *iterations: IterationTime) -> None:
         self.registry.report(A, self.job.uid, iterations, now)
@@ -78,20 +78,20 @@ def test_the_mean_is_over_the_latest_reports_and_the_count_over_all(followed: Fo
     assert reported.mean_communication_s == pytest.approx((MEASURED_WINDOW - 1 + 3) / MEASURED_WINDOW)
 
 
-def test_an_iteration_that_may_have_begun_before_the_epoch_is_counted_but_not_measured(followed: Followed) -> None:
+def test_an_iteration_that_may_have_begun_before_the_period_is_counted_but_not_measured(followed: Followed) -> None:
     """The iteration takes 2 s, and may have ended ``REPORT_S`` before its report."""
-    followed.job.vitals.begin_epoch(100.0)
+    followed.job.vitals.begin_measuring(100.0)
     followed.report(101.9 + REPORT_S, *times(1.0))
     assert followed.measured_s == []
     followed.report(104.1 + REPORT_S, *times(1.0, 1.5, first=1))
-    assert followed.measured_s == [1.5], "the one before began 0.9 s before the epoch"
+    assert followed.measured_s == [1.5], "the one before began 0.9 s before the measuring period"
     assert followed.job.vitals.reported.iterations == 3
     assert followed.job.vitals.reported.last_communication_s == 1.5
 
 
 def test_an_iteration_of_a_late_report_counts_from_when_it_ended(followed: Followed) -> None:
     """The controller was unreachable for 7 s."""
-    followed.job.vitals.begin_epoch(100.0)
+    followed.job.vitals.begin_measuring(100.0)
     followed.report(107.0, IterationTime(0, 3.0, 1.0, ended_at=102.0))
     assert followed.measured_s == []
     followed.report(120.0, IterationTime(1, 3.0, 1.0, ended_at=105.0), IterationTime(2, 3.0, 2.0, ended_at=119.9))
@@ -104,7 +104,7 @@ def test_an_iteration_of_a_late_report_counts_from_when_it_ended(followed: Follo
     st.floats(-0.5, 0.99),
     st.lists(st.floats(0.1, REPORT_S), min_size=1, max_size=8),
 )
-def test_no_measured_iteration_began_before_the_epoch(
+def test_no_measured_iteration_began_before_the_measuring_period(
     durations_s: list[float], share: float, change: float, rounds_s: list[float]
 ) -> None:
     """A program reports ended iterations in rounds; the routes change once. Communication times identify iterations.
@@ -124,7 +124,7 @@ def test_no_measured_iteration_began_before_the_epoch(
         round_number += 1
         if now >= changed_at and not changed:
             changed = True
-            followed.job.vitals.begin_epoch(changed_at)
+            followed.job.vitals.begin_measuring(changed_at)
         over = [iteration for end, iteration in ends_at if end <= now]
         ends_at = ends_at[len(over) :]
         followed.report(now, *over)
@@ -134,7 +134,7 @@ def test_no_measured_iteration_began_before_the_epoch(
 
 
 @pytest.mark.parametrize("other", [{"endpoints": ["10.0.0.1", "10.0.0.3"]}, {"transport": "roce_v2"}])
-def test_other_traffic_begins_an_epoch_and_other_settings_do_not(followed: Followed, other: dict[str, Any]) -> None:
+def test_other_traffic_begins_a_period_and_other_settings_do_not(followed: Followed, other: dict[str, Any]) -> None:
     followed.report(LATE, *times(0.5))
     for kept in ({}, {"lease_s": 99.0}, {"max_subflows": 2}, {"striping": "even"}):
         followed.registry.update([UpdateJob(spec(**kept), owner=followed.job.uid)])
@@ -147,15 +147,15 @@ def test_other_traffic_begins_an_epoch_and_other_settings_do_not(followed: Follo
     assert followed.measured_s == [], "it began before"
 
 
-def test_bytes_that_counters_show_begin_an_epoch_and_silence_does_not(followed: Followed) -> None:
+def test_bytes_that_counters_show_begin_a_measuring_period_and_silence_does_not(followed: Followed) -> None:
     followed.report(LATE, *times(0.5))
     (link, *_) = followed.job.virtual_links
     measured = replace(followed.job, virtual_links=VirtualLinks([replace(link, bytes=link.bytes // 2)]))
-    followed.epochs.follow({A: measured}, LATE)
+    followed.measuring_periods.follow({A: measured}, LATE)
     assert followed.measured_s == []
     assert followed.job.vitals.reported.planned is measured.virtual_links
     followed.report(2 * LATE, *times(0.5, first=1))
-    followed.epochs.follow({A: replace(measured, silent=True)}, 2 * LATE)
+    followed.measuring_periods.follow({A: replace(measured, silent=True)}, 2 * LATE)
     assert followed.measured_s == [0.5]
 
 
@@ -166,8 +166,8 @@ def test_an_iteration_of_a_job_that_alternates_counts_when_a_change_before_it_wo
     vitals = followed.job.vitals
     (link, *_) = followed.job.virtual_links
     other = VirtualLinks([replace(link, bytes=link.bytes // 4)])
-    followed.epochs.follow({A: replace(followed.job, of_pattern=followed.job.virtual_links)}, 0.0)
-    vitals.begin_epoch(0.0)
+    followed.measuring_periods.follow({A: replace(followed.job, of_pattern=followed.job.virtual_links)}, 0.0)
+    vitals.begin_measuring(0.0)
     measured = []
     for index in range(40):
         followed.report(1.25 * (index + 1), IterationTime(index, 1.25, 1.0))
@@ -177,7 +177,7 @@ def test_an_iteration_of_a_job_that_alternates_counts_when_a_change_before_it_wo
     for index in range(14):
         followed.report(50.0 + 0.5 * (index + 1), IterationTime(40 + index, 0.5, 0.25))
         assert vitals.reported.mean_communication_s == 1.0
-    vitals.begin_epoch(57.0, other, alternates=True)
+    vitals.begin_measuring(57.0, other, alternates=True)
     assert vitals.reported.mean_communication_s == 0
     assert not vitals.reported.waiting
     for index in range(40):
@@ -195,12 +195,14 @@ def test_a_long_iteration_of_a_job_that_alternates_counts_after_several_more() -
     assert reported.certain_s == (1.0,)
 
 
-def test_routes_that_change_leave_what_the_epoch_is_of_and_a_new_registration_begins_one(followed: Followed) -> None:
+def test_changed_routes_leave_the_traffic_of_the_period_and_a_new_registration_begins_one(
+    followed: Followed,
+) -> None:
     planned = followed.job.vitals.reported.planned
-    followed.job.vitals.begin_epoch(LATE)
+    followed.job.vitals.begin_measuring(LATE)
     assert followed.job.vitals.reported.planned is planned is followed.job.virtual_links
     nothing = VirtualLinks()
-    followed.job.vitals.begin_epoch(LATE, nothing)
+    followed.job.vitals.begin_measuring(LATE, nothing)
     assert followed.job.vitals.reported.planned is nothing
     followed.registry.register(RegisterJob(spec(), take_over=True), LATE)
     followed.follow(LATE)
