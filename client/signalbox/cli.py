@@ -37,7 +37,6 @@ from signalbox.commands import (
     rules,
     run,
     traces,  # noqa: F401  adds a command to jobs
-    watch,
 )
 from signalbox.commands.exit_status import ExitStatus, exit_status
 from signalbox.distributions import CONTROLLER, OFFLINE, added_commands, installed
@@ -51,7 +50,6 @@ PANELS = {
         "web",
         "report",
         "events",
-        "watch",
         "get",
         "describe",
         "fabric",
@@ -201,7 +199,7 @@ for each in (
     run.commands,
 ):
     app.add_typer(each)
-for name, group in (("jobs", jobs), ("watch", watch), ("alarms", alarms), ("get", get), ("describe", describe)):
+for name, group in (("jobs", jobs), ("alarms", alarms), ("get", get), ("describe", describe)):
     app.add_typer(group.commands, name=name)
 
 

@@ -4,17 +4,18 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from signalbox.client import Client, resuming
-from signalbox.commands import watch
+from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
+from signalbox.words import EventKind
 from tests.support.command_line import Result, Signalbox, api
 from tests.support.doc_pages import ROOT
 from tests.support.waiting import ended, error_line, line
@@ -277,29 +278,13 @@ def test_watching_prints_a_line_per_change_and_ends_with_the_job(api: Running) -
             assert ended(process) == (5, "", "error: job 'ring' was deregistered\n")
 
 
-def test_watching_jobs_prints_a_line_per_change_until_it_is_interrupted(tmp_path: Path) -> None:
+def test_a_watch_waits_for_a_controller_that_is_away_until_it_is_interrupted(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/api.sock"
-    with running_api(address) as first, watching(address, "watch", "jobs") as process:
-        assert line(process)[10:] == "no jobs now\n"
-        with Client(address) as client:
-            client.register_job(JobSpec.parse(SPEC))
-            shown = "job ring: ecmp, 0 of 2 flows pinned, planned for unconfirmed, slowdown 1.250, 0 iterations\n"
-            assert line(process)[10:] == shown
-            client.deregister_job("ring")
-        assert line(process)[10:] == "job ring: deregistered\n"
-        first.server.stop(grace_s=0.2)
+    with running_api(address) as api, watching(address, "events", "--watch") as process:
+        api.control.board.history.add(EventKind.DRAIN, "drained", {"part": "spine2", "flows": 0}, time.time())
+        api.control.put(lambda: setattr(api.control, "status", replace(api.control.status)))
+        assert line(process)[22:] == "spine2 drained: no flow is left on it\n"
+        api.server.stop(grace_s=0.2)
         assert error_line(process).endswith("; trying again\n")
-        with running_api(address), Client(address) as client:
-            assert line(process)[10:] == "no jobs now\n", "the new controller has none of the old one's changes"
-            client.register_job(JobSpec.parse(SPEC))
-            assert line(process)[10:].startswith("job ring: ")
-            process.send_signal(signal.SIGINT)
-            assert ended(process)[2] == "", "said once"
-
-
-@pytest.mark.parametrize("what", ["fabric", "alarms", "plan"])
-def test_watching_prints_an_object_a_message(signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr(watch, "resuming", lambda *given: islice(resuming(*given), 1))
-    message = signalbox("watch", what, "--json").json
-    assert message["resume_token"]
-    assert message.get("snapshot") is (None if what == "plan" else True)
+        process.send_signal(signal.SIGINT)
+        assert ended(process)[2] == "", "said once"

@@ -246,7 +246,9 @@ def test_it_ends_when_its_terminal_closes_although_nobody_sends_a_signal(address
 def test_it_needs_a_terminal(signalbox: Signalbox) -> None:
     result = signalbox("top")
     assert (result.status, result.out) == (1, "")
-    assert result.err == "error: top needs a terminal; signalbox watch and signalbox status print without one\n"
+    assert (
+        result.err == "error: top needs a terminal; signalbox events --watch and signalbox status print without one\n"
+    )
 
 
 def test_a_terminal_that_cannot_move_its_cursor_is_none(monkeypatch: pytest.MonkeyPatch, signalbox: Signalbox) -> None:

@@ -15,9 +15,8 @@ from rich.console import Group
 
 from signalbox.client import Client
 from signalbox.commands import get, printing
-from signalbox.commands.connecting import AskingCommand, ControllerCommand, alarm_names, completed, connect
+from signalbox.commands.connecting import AskingCommand, ControllerCommand, alarm_names, completed, connect, watched
 from signalbox.commands.output import console, document, escape, for_programs, parser_of, printable
-from signalbox.commands.watch import watched
 from signalbox.errors import NO_SUCH_NAME, InvalidInput, cut
 from signalbox.live.rows import event_line
 from signalbox.live.shown import moment

@@ -9,7 +9,8 @@ interprets.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from signalbox.client import DEFAULT_ADDRESS, Client
+from signalbox.client import DEFAULT_ADDRESS, Client, resuming
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.output import FORM, Form
 from signalbox.credentials import NO_CREDENTIALS, Credentials
@@ -175,6 +176,12 @@ def connect(max_answer_bytes: int = -1) -> Client:
     """Return a client with the address and the credentials given to the running command."""
     address, credentials = _GIVEN.get()
     return Client(address, credentials=credentials, max_answer_bytes=max_answer_bytes)
+
+
+def watched(watch: Callable[[str], Generator[Any, None, None]]) -> Iterator[Any]:
+    """Yield the messages of a watch until Ctrl-C. Wait while the controller is unreachable, and say so on stderr."""
+    with suppress(KeyboardInterrupt):
+        yield from resuming(watch, lambda error: typer.echo(f"{error}; trying again", err=True))
 
 
 COMPLETION_S = 0.5

@@ -32,10 +32,10 @@ from signalbox.commands.connecting import (
     connect,
     given_connection,
     job_names,
+    watched,
 )
 from signalbox.commands.lease_files import LeaseFiles
 from signalbox.commands.output import FORM, Form, console, document, file_to_read, for_programs, show
-from signalbox.commands.watch import watched
 from signalbox.errors import AlreadyExists, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
 from signalbox.jobs.spec import JobSpec
 from signalbox.keeping import Keeper

@@ -85,7 +85,7 @@ def top() -> None:
 
     Needs signalbox-client[top]."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") in ("", "dumb"):
-        raise SignalboxError("top needs a terminal; signalbox watch and signalbox status print without one")
+        raise SignalboxError("top needs a terminal; signalbox events --watch and signalbox status print without one")
     with needs_extra("top", "textual"):
         from signalbox.top.app import Top, ended_by_signals, signals_kept
     with signals_kept():

@@ -15,7 +15,6 @@ from nicegui import json
 from benchmarks.api_requests.values import fill
 from signalbox.cli import command_tree
 from signalbox.client import Client
-from signalbox.commands import watch
 from signalbox.errors import SignalboxError
 from signalbox.live import rows
 from signalbox.live.jobs import circuits_of, job_facts, links_of, traffic_lines, traffic_mark
@@ -223,17 +222,6 @@ def test_a_view_shows_any_message(seed: int) -> None:
     assert json.dumps([options, sentences])
     assert plan_facts(state.plan or pb.Plan())
     assert page(Gathered("a test", 0.0, state, state.status or pb.GetStatusResponse(), routes))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_watch_prints_any_message(seed: int) -> None:
-    for lines, kind in (
-        (watch.JobLines(), pb.WatchJobsResponse),
-        (watch.FabricLines(), pb.WatchFabricResponse),
-        (watch.alarm_lines, pb.WatchAlarmsResponse),
-        (watch.plan_lines, pb.WatchPlanResponse),
-    ):
-        assert all(isinstance(line, str) for line in lines(odd(seed, kind)))
 
 
 COMMANDS = (
