@@ -549,13 +549,13 @@ class Intake:
 
     def _evaluate_counters(self, now: float) -> Effects:
         s, d = self._state, self._derived
-        if not s.counters.round_over(now):
+        if not s.counters.rounds.is_over(now):
             return NO_EFFECTS
-        halfway = s.counters.is_halfway
+        halfway = s.counters.rounds.is_halfway
         s.load.forget(d.ports())
         s.load.update(now, d.nominal_bps())
         look_again = not halfway and s.load_events.look_again(self._links_of_unannounced_traffic())
-        s.counters.evaluated(now)
+        s.counters.rounds.evaluated(now)
         effects = commands(PollHalfway()) if look_again else NO_EFFECTS
         if not halfway:
             judge = partial(s.demand.update, self._hosts_with_unannounced_traffic(), without_path=d.without_path())

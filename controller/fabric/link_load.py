@@ -13,6 +13,7 @@ Thousands of links are evaluated together, in arrays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import chain
@@ -34,7 +35,7 @@ from controller.fabric.counter_samples import (
     Uses,
     UsesOf,
 )
-from controller.fabric.topology import Fabric, Host, LinkId, PortRef
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortRef
 from controller.shared_map import Memo
 
 PARTS = 3
@@ -53,6 +54,60 @@ The unit is the link's noise limit (``Measured.noise_bps``)."""
 
 SETTLE_S = 2.0
 """Longest time in seconds until switches use changed rules. Until then, packets may use the old links."""
+
+
+LATE_INTERVALS = 2
+"""Age of counters, in intervals of polling, above which counters do not show the present load of a switch."""
+
+APART = 0.25
+"""Polls whose due times differ by at least this fraction of the interval belong to different rounds."""
+
+HALFWAY = 0.75
+"""A round less than this fraction of the interval after the previous regular one is an additional, halfway round."""
+
+PATIENCE = 0.25
+"""Longest wait for other switches after the first one has answered, as a fraction of the interval."""
+
+
+class PollRounds:
+    """Rounds of polls: each round of answers is evaluated once. A round is all polls with the same due time."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._evaluated_at = -math.inf
+        self._round_at = -math.inf  # due time of the current or last round
+        self._regular_at = -math.inf  # due time of the last regular round
+        self._answers_since: float | None = None
+        self._awaited: set[Dpid] = set()
+
+    def answered(self, dpid: Dpid, due: float, at: float, polled: Collection[Dpid]) -> None:
+        """Record that a switch answered a poll at ``at``. A late answer belongs to the round of its poll."""
+        if due >= self._round_at + APART * self._interval_s:
+            self._round_at, self._answers_since, self._awaited = due, at, set(polled)
+        if due > self._round_at - APART * self._interval_s:
+            self._awaited.discard(dpid)
+
+    def switch_left(self, dpid: Dpid) -> None:
+        self._awaited.discard(dpid)
+
+    def is_over(self, now: float) -> bool:
+        """Return whether all switches have answered, or the wait for late switches is over."""
+        if self._answers_since is None:
+            return now >= self._evaluated_at + LATE_INTERVALS * self._interval_s
+        return not self._awaited or now >= self._answers_since + PATIENCE * self._interval_s
+
+    @property
+    def is_halfway(self) -> bool:
+        """Whether the counters to be evaluated were read between two regular polls."""
+        return self._answers_since is not None and self._round_at < self._regular_at + HALFWAY * self._interval_s
+
+    def evaluated(self, now: float) -> None:
+        """Record that this round is over, so that late answers of the round do not start another evaluation."""
+        if self._answers_since is None:
+            self._round_at = self._evaluated_at + LATE_INTERVALS * self._interval_s
+        if not self.is_halfway:
+            self._regular_at = self._round_at
+        self._evaluated_at, self._answers_since = now, None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -407,10 +407,6 @@ class CandidatePaths:
         """Return the fabric links into a switch, in the order of their sources."""
         return self._into.get(dpid, ())
 
-    def links_between(self, src: Dpid, dst: Dpid) -> Sequence[LinkId]:
-        """Return the links from one switch to a neighbour, in port order."""
-        return self._direct.get((src, dst), ())
-
     def _measure(self, src: Dpid, dst: Dpid) -> int | None:
         if src == dst:
             return 0

@@ -7,7 +7,6 @@ match drop rules.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import compress
@@ -17,7 +16,7 @@ import numpy as np
 
 from controller.demand.pair_counters import PairCounters
 from controller.fabric.counter_samples import Counted
-from controller.fabric.link_load import LinkLoad
+from controller.fabric.link_load import LATE_INTERVALS, LinkLoad, PollRounds
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch, ports_by_switch
 from controller.shared_map import Memo
 from controller.tables.flow_tables import Dropped, counted, dropped_packets
@@ -46,9 +45,6 @@ class PuntDrops(NamedTuple):
     """Seconds between the latest two readings."""
 
 
-LATE_INTERVALS = 2
-"""Age of counters, in intervals of polling, above which counters do not show the present load of a switch."""
-
 STALE_INTERVALS = 10
 """Age of counters, in intervals, above which they are stale. An unanswered poll takes three intervals
 (``southbound.pollers``)."""
@@ -69,16 +65,6 @@ class CountersRead(NamedTuple):
         return "flows" if self.flows < self.ports else "ports"
 
 
-APART = 0.25
-"""Polls whose due times differ by at least this fraction of the interval belong to different rounds."""
-
-HALFWAY = 0.75
-"""A round less than this fraction of the interval after the previous regular one is an additional, halfway round."""
-
-PATIENCE = 0.25
-"""Longest wait for other switches after the first one has answered, as a fraction of the interval."""
-
-
 class CounterIntake:
     """State of the counters of all switches."""
 
@@ -95,12 +81,7 @@ class CounterIntake:
         self.dropped: dict[Dpid, Mapping[Dropped, int]] = {}
         """Number of packets that drop rules have dropped, by kind, for each connected switch that has reported it."""
         self._drops_at: dict[Dpid, float] = {}
-        self._interval_s = interval_s
-        self._evaluated_at = -math.inf
-        self._round_at = -math.inf  # due time of the current or last round
-        self._regular_at = -math.inf  # due time of the last regular round
-        self._answers_since: float | None = None
-        self._awaited: set[Dpid] = set()
+        self.rounds = PollRounds(interval_s)
         self._load = load
         self._pairs = pairs
         self._edges = Memo(lambda hosts: ports_by_switch(host.at for host in hosts.values()))
@@ -130,7 +111,7 @@ class CounterIntake:
             if packets := dropped_packets(message.flows):
                 self.dropped[message.dpid] = packets
         self.read = {**self.read, message.dpid: CountersRead(ports_at, flows_at)}
-        self._answered(message)
+        self.rounds.answered(message.dpid, message.at if message.due is None else message.due, message.at, self.read)
         if message.punt_drops:
             self._count_drops(switch, message.at, message.punt_drops)
 
@@ -139,41 +120,9 @@ class CounterIntake:
         if message.dpid in fabric.switches and message.dpid in self.read:
             self._count_pairs(fabric, message.dpid, message.at, message.flows, all_rules=False)
 
-    def round_over(self, now: float) -> bool:
-        """Return whether counters are to be evaluated now.
-
-        All switches are polled at the same time. Counters are evaluated when all switches have answered, or when the
-        wait for late switches is over."""
-        if self._answers_since is None:
-            return now >= self._evaluated_at + LATE_INTERVALS * self._interval_s
-        return not self._awaited or now >= self._answers_since + PATIENCE * self._interval_s
-
-    @property
-    def is_halfway(self) -> bool:
-        """Whether the counters to be evaluated were read between two regular polls."""
-        return self._answers_since is not None and self._round_at < self._regular_at + HALFWAY * self._interval_s
-
-    def evaluated(self, now: float) -> None:
-        """Record that this round is over, so that late answers of the round do not start another evaluation."""
-        if self._answers_since is None:
-            self._round_at = self._evaluated_at + LATE_INTERVALS * self._interval_s
-        if not self.is_halfway:
-            self._regular_at = self._round_at
-        self._evaluated_at, self._answers_since = now, None
-
-    def _answered(self, message: Counters) -> None:
-        """Record that a switch has answered, in the round of its poll.
-
-        A round is all polls with the same due time. A late answer still belongs to the round of its poll."""
-        due = message.at if message.due is None else message.due
-        if due >= self._round_at + APART * self._interval_s:
-            self._round_at, self._answers_since, self._awaited = due, message.at, set(self.read)
-        if due > self._round_at - APART * self._interval_s:
-            self._awaited.discard(message.dpid)
-
     def switch_left(self, dpid: Dpid) -> None:
         self.read = {known: read for known, read in self.read.items() if known != dpid}
-        self._awaited.discard(dpid)
+        self.rounds.switch_left(dpid)
         self.dropped.pop(dpid, None)
         self._drops_at.pop(dpid, None)
         self._links.pop(dpid, None)

@@ -49,7 +49,7 @@ class Rounds:
         for dpid in FABRIC.switches:
             self._poller.switch_connected(dpid, self._now)
             self._intake.switch_connected(dpid, self._now)
-        self._intake.evaluated(self._now)
+        self._intake.rounds.evaluated(self._now)
 
     def _send(self, dpid: Dpid, /, *messages: bytes) -> list[int]:
         xids = [next(self._xids) for _ in messages]
@@ -76,10 +76,10 @@ class Rounds:
 
     def _evaluate(self) -> None:
         """Evaluate as the intake of the controller does, when each regular poll shows a host that begins to send."""
-        if not self._intake.round_over(self._now):
+        if not self._intake.rounds.is_over(self._now):
             return
-        halfway = self._intake.is_halfway
-        self._intake.evaluated(self._now)
+        halfway = self._intake.rounds.is_halfway
+        self._intake.rounds.evaluated(self._now)
         (self.halfway if halfway else self.judged).append(self._now)
         if not halfway:
             self._poller.poll_halfway()

@@ -239,9 +239,12 @@ def test_without_time_the_plan_is_still_valid_and_never_worse_than_staying(probl
 
 def cut(problem: Problem, link: LinkId) -> Problem:
     there = problem.paths.far_end[link]
-    back = problem.paths.links_between(there, Dpid(link.dpid))
-    number = list(problem.paths.links_between(link.dpid, there)).index(link)
-    return replace(problem, paths=problem.paths.without([link, back[number]]))
+
+    def between(src: Dpid, dst: Dpid) -> list[LinkId]:
+        return [each for each in problem.paths.links_from(src) if problem.paths.far_end[each] == dst]
+
+    back = between(there, Dpid(link.dpid))[between(link.dpid, there).index(link)]
+    return replace(problem, paths=problem.paths.without([link, back]))
 
 
 def used(plan: Plan) -> list[LinkId]:

@@ -185,10 +185,10 @@ def test_counters_that_come_after_their_switch_has_left_are_not_waited_for_again
     intake.switch_left(SPINE)
     counts.add(dpid=SPINE)
     intake.add_learning(FABRIC, LearningCounters(SPINE, counts.now, {}))
-    intake.evaluated(counts.now)
+    intake.rounds.evaluated(counts.now)
     counts.add()
     assert list(intake.read) == [LEAF]
-    assert intake.round_over(counts.now)
+    assert intake.rounds.is_over(counts.now)
 
 
 def rule_for(kind: Dropped) -> FlowKey:
@@ -218,23 +218,23 @@ def test_a_switch_that_answers_late_belongs_to_the_evaluation_before(counts: Cou
     intake = counts.intake
     for dpid in (LEAF, SPINE):
         intake.switch_connected(dpid, 0.0)
-    intake.evaluated(0.0)
+    intake.rounds.evaluated(0.0)
     intake.add(FABRIC, Counters(LEAF, 2.0, {}, {}, due=2.0))
-    assert not intake.round_over(2.0)
-    assert intake.round_over(2.5), "it was waited for"
-    intake.evaluated(2.5)
+    assert not intake.rounds.is_over(2.0)
+    assert intake.rounds.is_over(2.5), "it was waited for"
+    intake.rounds.evaluated(2.5)
     intake.add(FABRIC, Counters(SPINE, 3.9, {}, {}, due=2.0))
-    assert not intake.round_over(3.9)
+    assert not intake.rounds.is_over(3.9)
     intake.add(FABRIC, Counters(LEAF, 4.0, {}, {}, due=4.0))
-    assert not intake.round_over(4.0)
+    assert not intake.rounds.is_over(4.0)
     intake.add(FABRIC, Counters(SPINE, 4.1, {}, {}, due=4.0))
-    assert intake.round_over(4.1)
+    assert intake.rounds.is_over(4.1)
 
 
 def test_counters_are_evaluated_when_none_come(counts: Counts) -> None:
     counts.intake.switch_connected(LEAF, 0.0)
-    counts.intake.evaluated(0.0)
-    assert [now for now in range(10) if counts.intake.round_over(now)] == [*range(4, 10)]
+    counts.intake.rounds.evaluated(0.0)
+    assert [now for now in range(10) if counts.intake.rounds.is_over(now)] == [*range(4, 10)]
 
 
 def test_a_poll_halfway_is_evaluated_and_so_is_the_regular_one_after_it(counts: Counts) -> None:
@@ -242,7 +242,7 @@ def test_a_poll_halfway_is_evaluated_and_so_is_the_regular_one_after_it(counts: 
     intake.switch_connected(LEAF, 0.0)
     for due, halfway in ((2.0, False), (3.0, True), (4.0, False), (6.0, False)):
         intake.add(FABRIC, Counters(LEAF, due + 0.1, {}, {}, due=due))
-        assert intake.round_over(due + 0.1)
-        assert intake.is_halfway is halfway
-        intake.evaluated(due + 0.1)
-        assert not intake.round_over(due + 0.9)
+        assert intake.rounds.is_over(due + 0.1)
+        assert intake.rounds.is_halfway is halfway
+        intake.rounds.evaluated(due + 0.1)
+        assert not intake.rounds.is_over(due + 0.9)
