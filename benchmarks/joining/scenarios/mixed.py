@@ -43,6 +43,7 @@ def play(stage: Stage, seed: int, seconds: float, library: Library) -> Iterator[
         jobs = [replace(job, job_id=f"{job.job_id}-{batch}") for job in placed]
         for job in jobs:
             stage.begin(job, spec_of(job, announced))
+        stage.wait_for_training()  # a busy machine starts ranks of MPI, which poll with low priority, in a minute
         stage.wait(stage.now_s + WARM_S * stage.planned)
         from_s = stage.now_s
         stage.wait(from_s + seconds)

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from benchmarks.joining.mixes import Mode
 from benchmarks.measures import background
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES
 from mininet_topos.joining.forked_ranks import ForkedRanks
-from mininet_topos.joining.jobs import LibraryJob, RunningJobs
+from mininet_topos.joining.jobs import START_S, LibraryJob, RunningJobs
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError
 from mininet_topos.lab.running_fabric import WholeTraining, install_static_routes, running_fabric
@@ -206,12 +206,18 @@ class Stage:
         for live in self.jobs.values():
             if not live.asked_to_end:
                 self.ask_to_end(live.job_id)
-        ends = self.now_s + STOP_S
-        while not all(live.ended for live in self.jobs.values()):
+        self._wait_for_all(lambda live: live.ended, "to end", STOP_S)
+
+    def wait_for_training(self) -> None:
+        """Wait until each job has finished an iteration. Raises ``LabError`` after ``START_S``."""
+        self._wait_for_all(lambda live: bool(live.program.iterations()), "to train", START_S)
+
+    def _wait_for_all(self, condition: Callable[[Live], bool], what: str, deadline_s: float) -> None:
+        ends = self.now_s + deadline_s
+        while late := [live.job_id for live in self.jobs.values() if not condition(live)]:
             self.tick()
             if self.now_s > ends:
-                late = [live.job_id for live in self.jobs.values() if not live.ended]
-                raise LabError(f"waited {STOP_S:g} s for {', '.join(late)} to end")
+                raise LabError(f"waited {deadline_s:g} s for {', '.join(late)} {what}")
 
     def iterations_of(self, job_id: str) -> list[tuple[float, float, bool]]:
         """Return the start and the duration of each iteration, and whether its result was right."""
