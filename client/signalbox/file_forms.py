@@ -168,7 +168,7 @@ def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
             message = "must not be openmpi with a model: the traffic of openmpi depends on the size of each call"
             yield FieldProblem("library", message)
     elif job.parallelism is not None:
-        yield FieldProblem("parallelism", "needs a model: give both or neither")
+        yield FieldProblem("parallelism", "describes how a model is divided: give a model too, or omit it")
 
 
 def _without_hosts(job: JobInFile) -> dict[str, Any]:

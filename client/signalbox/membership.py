@@ -420,7 +420,7 @@ class Membership:
         kind = Unreachable if isinstance(error, Unreachable) else type(error)
         if kind not in self._logged:
             answered = isinstance(error, UP_TO_OTHERS) and not self.registered
-            what = "not announced yet" if answered else "not in touch with the controller"
+            what = "not announced yet" if answered else "no contact with the controller"
             why = ID_TAKEN if isinstance(error, AlreadyExists) and error.about.get("heldBy") == "other" else error
             log.warning("job '%s': %s (the training continues): %s", self._job_id, what, why)
         self._logged.add(kind)

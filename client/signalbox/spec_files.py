@@ -67,7 +67,10 @@ def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> lis
     if not found:
         raise InvalidInput.of(name, "there is no job in this file")
     twice = [job for job, times in Counter(job.spec.job_id for job in found).items() if times > 1]
-    InvalidInput.refuse(FieldProblem(name, f"'{job}' is the id of several jobs in this file") for job in twice)
+    InvalidInput.refuse(
+        FieldProblem(name, f"'{job}' is the id of several jobs in this file; each needs an id of its own")
+        for job in twice
+    )
     return found
 
 

@@ -452,7 +452,9 @@ def silence(request: pb.SilenceAlarmsRequest, by: str, now: float) -> Silence:
 def silence_key(request: pb.SilenceAlarmsRequest | pb.EndSilenceRequest) -> SilenceKey:
     """Return the alarm's kind and subject from the request. Raises ``InvalidInput``."""
     if not (kind := word_in(request, "kind")):
-        raise InvalidInput.of("kind", f"must be one of {', '.join(names(pb.AlarmKind.DESCRIPTOR))}")
+        raise InvalidInput.of(
+            "kind", f"must be one of {', '.join(names(pb.AlarmKind.DESCRIPTOR))} (given: {request.kind})"
+        )
     if len(request.subject) > MAX_SUBJECT:
         raise InvalidInput.of("subject", f"must have at most {MAX_SUBJECT} characters (given: {len(request.subject)})")
     return kind, request.subject

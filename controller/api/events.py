@@ -66,8 +66,9 @@ def _wanted(request: Any) -> tuple[frozenset[EventKind], float]:
     if len(request.kinds) > MAX_KINDS:
         raise InvalidInput.of("kinds", f"at most {MAX_KINDS} are allowed (given: {len(request.kinds)})")
     words = [word_of(pb.EventKind.DESCRIPTOR, kind) for kind in request.kinds]
-    wrong = (f"kinds[{n}]" for n, word in enumerate(words) if word is None)
-    InvalidInput.refuse(FieldProblem(path, f"must be one of {', '.join(pb.EventKind.keys()[1:])}") for path in wrong)
+    known = f"must be one of {', '.join(pb.EventKind.keys()[1:])}"
+    wrong = ((f"kinds[{n}]", request.kinds[n]) for n, word in enumerate(words) if word is None)
+    InvalidInput.refuse(FieldProblem(path, f"{known} (given: {given})") for path, given in wrong)
     since = seconds_since_1970(request.after) - 1e-6 if request.HasField("after") else -math.inf
     return frozenset(EventKind(word) for word in words if word), since
 

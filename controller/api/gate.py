@@ -59,7 +59,8 @@ class Debts:
         """Raise ``Exhausted`` for a client that owes more than ``per_s`` calls."""
         wait_s = self._paid_at.get(client, now) - now - 1.0
         if wait_s > 0:
-            text = f"{client} has exceeded the limit of {self._per_s:g} calls per second; retry later"
+            most = f"{self._per_s:g} calls per second (api.max_client_calls_per_s)"
+            text = f"{client} has exceeded the limit of {most}; retry later"
             about = {"limit": "api.max_client_calls_per_s", "limitValue": f"{self._per_s:g}"}
             raise Exhausted(text, client, wait_s, about)
 
@@ -128,7 +129,7 @@ class Gate:
                 code = code_of(error).name
                 is_refusal = code in _REFUSALS or isinstance(error, OtherTenants)
                 if is_refusal:
-                    why = "another tenant's job" if isinstance(error, OtherTenants) else str(error)
+                    why = "the job belongs to another tenant" if isinstance(error, OtherTenants) else str(error)
                 raise
             finally:
                 if rule.audited or is_refusal:

@@ -113,7 +113,7 @@ class GuardedServer:
             async with errors_answered(name, context):
                 data = await self._read(context)
                 if data is grpc.aio.EOF:
-                    raise InvalidInput.of("", "the call ended without a request")
+                    raise InvalidInput.of("", "the call ended before its request had arrived")
                 async with _within(None if streams else limit_s(name)):
                     return await method(_decoded_or_undecodable(decode, data), context)
 
@@ -142,7 +142,7 @@ class GuardedServer:
             async with asyncio.timeout(self._silent_s):
                 return await context.read()
         except TimeoutError:
-            raise TooSlow("the request did not arrive in time") from None
+            raise TooSlow(f"the request did not arrive within {self._silent_s:g} s (api.silent_s)") from None
 
 
 def task_of_call() -> asyncio.Task[Any]:

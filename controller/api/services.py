@@ -456,13 +456,15 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         """Save in etcd whether a member is draining. The call to etcd runs in a thread of its own."""
         membership = self._membership()
         if self._board.holders is None:
-            raise Conflict("the switches are not divided among members: the leader holds all of them")
+            raise Conflict(
+                "the leader holds all switches: set members.api at every controller to divide them among members"
+            )
         audit.note_parts((cut(name),))
         await asyncio.to_thread(membership.drain, name, drains)
 
     def _membership(self) -> Membership:
         if (membership := self._board.membership) is None:
-            raise InvalidInput.of("name", "the state of this controller is not in etcd, so it has no members")
+            raise InvalidInput.of("name", "this controller has no members, because its state is not in etcd (store)")
         return membership
 
     def _leader(self) -> str:

@@ -272,12 +272,12 @@ class ContentionExtension(Extension):
         if not timed.job.spec.keeps_slots:
             return "it does not announce keeps_slots"
         if not rhythm.is_known:
-            return f"fewer than {USUAL} usual iterations are known"
+            return f"it has reported fewer than {USUAL} iterations of its usual length"
         if rhythm.jitter > most:
-            return f"its compute times vary by {rhythm.jitter:.1%}, more than {most:.1%}"
+            return f"its compute times vary by {rhythm.jitter:.1%}, more than {most:.1%} (contention.max_jitter)"
         if rhythm.computed_s is None and not timed.job.spec.compute:
-            return "its communication times are not measured"
-        return "the plan gives it no slot"
+            return "it reports no communication times, and announces no compute times"
+        return "the plan has no slot for it: no circle with the jobs on its links makes iterations shorter"
 
     def _slot(self, job_id: JobId, rhythm: Rhythm, member: Member) -> PublishedSlot:
         circle, lead_s = member.circle, member.leads_s[-1] if member.leads_s else 0.0

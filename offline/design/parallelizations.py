@@ -41,7 +41,11 @@ def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:
                 problems += error.problems
     InvalidInput.refuse(problems)
     ids = Counter(offer.job_id for offer in found)
-    InvalidInput.refuse(FieldProblem("job_id", f"'{job}' is the id of {n} jobs") for job, n in ids.items() if n > 1)
+    InvalidInput.refuse(
+        FieldProblem("job_id", f"'{job}' is the id of {n} jobs; each needs an id of its own")
+        for job, n in ids.items()
+        if n > 1
+    )
     needed = sum(offer.servers for offer in found)
     if needed > servers:
         raise InvalidInput.of(

@@ -170,7 +170,9 @@ def _misfits(shape: Shape) -> Iterator[FieldProblem]:
     names = Counter(shape.names)
     for d, dimension in enumerate(shape.dimensions):
         if names[dimension.name] > 1:
-            message = f"'{dimension.name}' is the name of {names[dimension.name]} dimensions"
+            message = (
+                f"'{dimension.name}' is the name of {names[dimension.name]} dimensions; each needs a name of its own"
+            )
             yield FieldProblem(f"dimensions[{d}].name", message)
         if dimension.name == COMPUTE:
             message = f"must not be '{COMPUTE}', the name for steps that wait for computing"

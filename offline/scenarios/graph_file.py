@@ -145,7 +145,9 @@ def _faults(graph: _Graph) -> Iterator[FieldProblem]:
     needed = 2 if graph.directed else 1
     for n, node in enumerate(graph.nodes):
         if ids[node.id] > 1:
-            yield FieldProblem(f"nodes[{n}].id", f"'{cut(node.id)}' is the id of {ids[node.id]} nodes")
+            yield FieldProblem(
+                f"nodes[{n}].id", f"'{cut(node.id)}' is the id of {ids[node.id]} nodes; each needs an id of its own"
+            )
         if any(character in node.id for character in _RESERVED):
             yield FieldProblem(
                 f"nodes[{n}].id", f"'{node.id}' has a colon, comma, blank or '>', which names may not have"

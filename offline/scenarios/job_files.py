@@ -62,7 +62,7 @@ def _unplannable(spec: JobSpec, fabric: Fabric) -> Iterator[FieldProblem]:
 
 def _taken(job: WorkloadJob, other: WorkloadJob) -> Iterator[FieldProblem]:
     if job.id == other.id:
-        yield FieldProblem("", f"'{job.id}' is the id of a job of --workload and of one of --jobs")
+        yield FieldProblem("", f"'{job.id}' is the id of a job of --workload and of one of --jobs; rename one of them")
     if taken := () if job.owner else job.pairs & other.pairs:
         src, dst = min(taken)
         more = f" (pairs taken: {len(taken)})" if len(taken) > 1 else ""

@@ -330,7 +330,7 @@ def test_the_environment_may_name_the_client(
 def test_members_are_listed_and_drained_where_they_divide_the_switches(signalbox: Signalbox, api: Running) -> None:
     assert "is not in etcd" in signalbox("members").out
     for action in ("drain", "undrain", "forget"):
-        assert "is not in etcd, so it has no members" in signalbox("members", action, "b").err
+        assert "has no members, because its state is not in etcd" in signalbox("members", action, "b").err
     board = api.control.board
     a, b = (Member(str(n), name, f"{name}:1", "1.2", 1e9) for n, name in enumerate("ab", 1))
     board.membership = KnownMembers((a, b), leading="1")
@@ -338,7 +338,7 @@ def test_members_are_listed_and_drained_where_they_divide_the_switches(signalbox
         assert [row[:3] for row in signalbox("members").rows[2:]] == [["a", "leader", "3"], ["b", "standby", "0"]]
         refused = signalbox("members", "drain", "b")
         assert refused.status
-        assert "the leader holds all of them" in refused.err
+        assert "the leader holds all switches" in refused.err
         leaf1, leaf2, spine1 = sorted(board.status.fabric.switches)
         of_a, of_b = (Holder(one.name, one.id) for one in (a, b))
         board.assigned = lambda: {leaf1: of_a, leaf2: of_b, spine1: of_b}

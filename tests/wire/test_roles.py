@@ -390,7 +390,7 @@ def test_what_a_tenant_tries_on_anothers_job_has_a_line(fresh: Served, methods: 
     assert [line["method"] for line in found] == [*methods]
     for line in found:
         assert (line["tenant"], line["job_id"], line["code"]) == ("red", JOB, "NOT_FOUND")
-        assert line["why"] == "another tenant's job"
+        assert line["why"] == "the job belongs to another tenant"
     assert audited(fresh, "red", lambda client: client.get_job("none")) == [], "there is no such job"
 
 

@@ -107,7 +107,7 @@ NOT_ANNOUNCED = "signalbox: job 'job' is not announced (the command runs): "
 
 def test_the_command_runs_without_a_controller_and_one_line_says_so() -> None:
     with running(*HOSTS, "--", *HOLD, address="127.0.0.1:1") as process:
-        assert "not in touch with the controller" in error_line(process)
+        assert "no contact with the controller" in error_line(process)
         assert ended(process) == (3, "started\n", "")
 
 
@@ -161,7 +161,10 @@ WRONG = [
     (("--job", "Job"), "error: --job: 'Job' must have 1 to 63 lower-case letters"),
     (("--job", "job", "--spec", "missing.yaml"), "error: missing.yaml: No such file or directory"),
     (("--job", "job", "--spec", "spec.yaml"), "error: spec.yaml:2:1: hosts[0]: must be IPv4 addresses"),
-    (("--job", "job", "--spec", "two.yaml"), "error: two.yaml: must have one job (given: 2)"),
+    (
+        ("--job", "job", "--spec", "two.yaml"),
+        "error: two.yaml: must have one job, because one command runs one job (given: 2)",
+    ),
     (("--job", "job", "--spec", "two.yaml", "--hosts", H1), "error: --hosts: cannot be combined with --spec"),
     (("--job", "job", "--hosts", "10.0.1.1-300"), "error: --hosts: must be IPv4 addresses"),
     (("--job", "job", "--hosts", "n[1"), "error: --hosts: 'n[1' does not name hosts"),

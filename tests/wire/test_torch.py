@@ -108,7 +108,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Seen:
                 (folder / kind).touch()
             run.wait_until(lambda: reported(api, "offering") == 5)
             (folder / "offering").touch()
-            run.wait_until(lambda: "job 'nowhere': not in touch with the controller" in run.said(0))
+            run.wait_until(lambda: "job 'nowhere': no contact with the controller" in run.said(0))
             for kind in ("nowhere", *NOT_ANNOUNCED):
                 (folder / kind).touch()
             run.wait()

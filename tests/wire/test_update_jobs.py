@@ -125,7 +125,7 @@ def test_an_operator_changes_jobs_of_several_tenants_and_a_tenant_its_own_only(t
             blue.update_jobs(swap, lease_tokens=tokens)
         refused_lines = [line for line in lines if line["event"] == "audit" and line.get("method") == "UpdateJobs"]
         assert [(line["job_id"], line["code"], line["why"]) for line in refused_lines] == [
-            (job_id, "NOT_FOUND", "another tenant's job") for job_id in "ab"
+            (job_id, "NOT_FOUND", "the job belongs to another tenant") for job_id in "ab"
         ]
         assert endpoints(operator) == [NEAR, FAR]
         with captured_logs() as lines:

@@ -149,7 +149,7 @@ def _spec_in(file: Path, job: str | None, hosts: str | None, addresses: Path | N
             raise InvalidInput.of(option, "cannot be combined with --spec, which has the addresses")
     found = jobs_in(file)
     if len(found) > 1:
-        raise InvalidInput.of(str(file), f"must have one job (given: {len(found)})")
+        raise InvalidInput.of(str(file), f"must have one job, because one command runs one job (given: {len(found)})")
     return found[0].spec if job is None else found[0].spec.model_copy(update={"job_id": _job_id(job)})
 
 

@@ -354,7 +354,10 @@ class JobSpec(Frozen):
         for number, way in enumerate(self.parallelizations):
             path = f"parallelizations[{number}]"
             if names[way.name] > 1:
-                yield FieldProblem(f"{path}.name", f"'{cut(way.name)}' is the name of several parallelizations")
+                yield FieldProblem(
+                    f"{path}.name",
+                    f"'{cut(way.name)}' is the name of several parallelizations; each needs a name of its own",
+                )
             if not way.collectives and not way.transfers and getattr(way, "model", None) is None:
                 yield FieldProblem(path, f"has no traffic: give {kinds}")
 
@@ -399,7 +402,10 @@ def _problems_of_traffic(sends: JobSpec | Parallelization, where: str, ranks: in
     for g, group in enumerate(sends.groups):
         path = f"{where}groups[{g}]"
         if names[group.name] > 1:
-            yield FieldProblem(f"{path}.name", f"'{cut(group.name)}' is the name of {names[group.name]} groups")
+            yield FieldProblem(
+                f"{path}.name",
+                f"'{cut(group.name)}' is the name of {names[group.name]} groups; each needs a name of its own",
+            )
         if max(group.ranks) >= ranks:
             for r, rank in enumerate(group.ranks):
                 yield from without_endpoint(f"{path}.ranks[{r}]", rank)

@@ -259,7 +259,7 @@ def test_a_spec_without_short_forms_is_the_same_spec_and_a_model_stands_for_one(
     ({"endpoints": ["10.0.1.1", "10.0.2.1"], "rails": [{"hosts": "10.1.1.1-2"}]}, "rails[0].hosts",
      "is for jobs with hosts; give endpoints, an address per rank"),
     ({**OBSERVED, "parallelism": {"tensor": 2}}, "parallelism",
-     "needs a model: give both or neither"),
+     "describes how a model is divided: give a model too, or omit it"),
     ({**OBSERVED, "model": MODEL, "groups": []}, "groups", "cannot be combined with a model"),
     ({**OBSERVED, "model": MODEL, "library": "openmpi"}, "library", "must not be openmpi with a model"),
     ({**OBSERVED, "model": {**MODEL, "width": 3}}, "model.width", "unknown field; known are preset, layers, hidden"),

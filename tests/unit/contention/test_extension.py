@@ -114,12 +114,16 @@ def test_without_configuration_there_is_no_such_extension() -> None:
 def test_the_planner_gets_the_times_that_reports_show(fabric: SharingFabric) -> None:
     assert fabric.turn() == [(1, None), (1, None)]
     assert fabric.timings == {}
-    assert fabric.timing().reason == "fewer than 8 usual iterations are known"
+    assert fabric.timing().reason == "it has reported fewer than 8 iterations of its usual length"
     fabric.turn(12)
     timing = fabric.timings[B]
     assert ([each.compute_s for each in timing.phases], timing.keeps_slots) == ([0.5], True)
     told = fabric.timing()
-    assert (told.state, told.reason, told.traffic_class) == ("free", "the plan gives it no slot", 1)
+    assert (told.state, told.reason, told.traffic_class) == (
+        "free",
+        "the plan has no slot for it: no circle with the jobs on its links makes iterations shorter",
+        1,
+    )
     assert (told.period_s, told.until_communication_s, told.jitter) == pytest.approx((1.0, 0.5, 0.0), abs=1e-6)
 
 
@@ -185,7 +189,7 @@ def test_a_job_with_other_traffic_is_measured_anew(sharing: SharingFabric) -> No
     sharing.send(UpdateJob(ring_job(B, [*HOSTS[B], "10.0.3.2"], LEASE_S, keeps_slots=True), frozenset()))
     sharing.run(1)
     assert sharing.turn()[1] == (1, None)
-    assert sharing.timing().reason == "fewer than 8 usual iterations are known"
+    assert sharing.timing().reason == "it has reported fewer than 8 iterations of its usual length"
 
 
 def test_a_plan_from_before_a_change_of_the_traffic_gives_no_slot_to_the_job(sharing: SharingFabric) -> None:

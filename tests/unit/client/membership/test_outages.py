@@ -34,7 +34,7 @@ def test_pauses_grow_while_the_controller_is_away_and_there_is_one_line(
     assert pauses[-1] >= 0.75 * MAX_PAUSE_S
     assert len(pauses) < HOUR_S / MAX_PAUSE_S / 0.75 + 10
     assert [record.getMessage() for record in caplog.records] == [
-        f"job 'job': not in touch with the controller (the training continues): {UNREACHABLE}"
+        f"job 'job': no contact with the controller (the training continues): {UNREACHABLE}"
     ]
     assert not training.ended
     assert controller.opened == controller.closed > 3, "a client that failed is not used again"

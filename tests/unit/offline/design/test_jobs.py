@@ -187,8 +187,9 @@ A_RING = "{name: a, kind: ring, size: 4}"
     ("[]", "1:1: dimensions: must have at least 1 entry (given: 0)"),
     (f"[{A_RING.replace('ring', 'torus')}]",
      "1:24: dimensions[0].kind: must be 'ring', 'fully_connected' or 'switch' (given: 'torus')"),
-    (f"\n- {A_RING}\n- {A_RING}", "2:4: dimensions[0].name: 'a' is the name of 2 dimensions; "
-     "{path}/network.yaml:3:4: dimensions[1].name: 'a' is the name of 2 dimensions"),
+    (f"\n- {A_RING}\n- {A_RING}",
+     "2:4: dimensions[0].name: 'a' is the name of 2 dimensions; each needs a name of its own; "
+     "{path}/network.yaml:3:4: dimensions[1].name: 'a' is the name of 2 dimensions; each needs a name of its own"),
     (f"[{A_RING.replace('}', ', min_gbps: 9, max_gbps: 8}')}]",
      "1:45: dimensions[0].min_gbps: must be at most max_gbps, 8 (given: 9)"),
     (f"[{A_RING}]\nbudget: 5", "2:1: budget: needs the cost_per_gbps of dimensions"),

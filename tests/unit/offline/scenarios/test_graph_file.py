@@ -76,7 +76,7 @@ def test_ids_of_hosts_that_are_addresses_are_their_addresses(tmp_path: Path) -> 
         (("edges", 0, "capacity_gbps"), "100", "edges[0].capacity_gbps: must be a number (given: '100')"),
         (("edges", 0, "source"), "c", "edges[0]: no node has the id 'c'"),
         (("edges", 1, "target"), "a", "edges[1]: connects 'a' with itself"),
-        (("nodes", 1, "id"), "9", "nodes[1].id: '9' is the id of 2 nodes"),
+        (("nodes", 1, "id"), "9", "nodes[1].id: '9' is the id of 2 nodes; each needs an id of its own"),
         (("nodes", 1, "id"), "a>b", "nodes[1].id: 'a>b' has a colon, comma, blank or '>', which names may not have"),
     ],
 )

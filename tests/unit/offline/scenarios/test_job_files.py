@@ -119,7 +119,7 @@ def test_jobs_beside_a_workload_have_other_ids_and_pairs(tmp_path: Path) -> None
     with pytest.raises(InvalidInput) as error:
         read_jobs(write(tmp_path, a=PAIR | {"job_id": "ring"}), FABRIC, workload)
     assert list(map(str, error.value.problems)) == [
-        "'ring' is the id of a job of --workload and of one of --jobs",
+        "'ring' is the id of a job of --workload and of one of --jobs; rename one of them",
         "job 'ring' cannot announce 10.0.0.1 > 10.0.1.1: job 'ring' of --workload has this pair",
     ]
     (beside,) = read_jobs(write(tmp_path, a=PAIR | {"reports_connections": True}), FABRIC, workload)
