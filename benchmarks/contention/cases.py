@@ -8,10 +8,9 @@ leaves; each flow of the ring between two leaves takes one of the two aggregatio
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from itertools import pairwise, product
 
-from controller.planning.contention.fluid import Case, Choices, Phase, TimedJob
+from controller.planning.contention.fluid import Case, Phase, TimedJob
 from signalbox.jobs.spec import JobId
 
 JOBS, CLASSES, SPINES = 5, 3, 2
@@ -61,16 +60,3 @@ def ways(ring: list[int]) -> list[tuple[dict[int, float]]]:
                 demand[link] = demand.get(link, 0.0) + 1.0
         found.append((demand,))
     return found
-
-
-def one_of_each_pair(case: Case, choices: Choices) -> tuple[Case, Choices]:
-    """Return the case with half of the ways of the job that has most, and the choices or their mirror image.
-
-    An exchange of the two aggregation switches changes nothing. So the job's first flow takes the first switch."""
-    counts = [len(job.ways) for job in case.jobs]
-    largest = max(range(len(counts)), key=counts.__getitem__)
-    half = (counts[largest] + 1) // 2
-    if choices[largest].way >= half:
-        choices = {job: choice._replace(way=counts[job] - 1 - choice.way) for job, choice in choices.items()}
-    jobs = [replace(job, ways=job.ways[:half]) if job is case.jobs[largest] else job for job in case.jobs]
-    return replace(case, jobs=tuple(jobs)), choices

@@ -6,12 +6,10 @@ jobs take turns from seed to seed.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise, product
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
@@ -99,23 +97,6 @@ def verdicts(found: Mapping[str, Any]) -> Iterator[Row]:
             best = min((figure(of), name) for name, of in figures.items() if name in BASELINES)
             kept = mine <= best[0] * (1 + TIE)
             yield {"objective": objective, "jitter": jitter, "ours": mine, "best": best[0], "of": best[1], "kept": kept}
-
-
-def cells(folder: Path, settings: Sequence[Setting], budget_s: float) -> list[dict[str, Any]]:
-    """Return the cells of these settings that are in the folder; compute more of them until the budget is spent.
-
-    ``budget_s``: CPU seconds."""
-    folder.mkdir(parents=True, exist_ok=True)
-    until_s, found = time.process_time() + budget_s, []
-    for setting in settings:
-        file = folder / f"{setting.name}.json"
-        if not file.exists() and time.process_time() < until_s:
-            part = file.with_suffix(".part")
-            part.write_text(json.dumps(cell(setting)) + "\n")
-            part.replace(file)
-        if file.exists():
-            found.append(json.loads(file.read_text()))
-    return found
 
 
 def summary(found: Sequence[Mapping[str, Any]]) -> list[Row]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.contention.exact import price_bound, solve
 from benchmarks.contention.independent import STEP_S, Floats, Job, Seen, integrated
-from controller.planning.contention.circles import circles
+from controller.planning.contention.circles import Circle, circles
+from controller.planning.contention.exact import Exact, Option
 from controller.planning.contention.fluid import (
     Case,
     Choice,
@@ -30,6 +30,8 @@ TURNS = 8
 LINKS = 3
 CIRCLES = 2
 """Number of circles of a case that are searched."""
+MOST = 1_000.0
+"""Largest iteration that the exact search may choose, as a multiple of the ideal one."""
 
 
 class Tested(NamedTuple):
@@ -86,12 +88,36 @@ def _plans(case: Case, seed: int, chance: random.Random) -> Iterator[Tested]:
     }
     yield Tested("random ranks", free, 0.0, guaranteed_s(case, free))
     objective = Objective.WORK if seed % 2 else Objective.WORST
-    best = solve(case, objective, 2)
-    yield Tested("best ranks", best.choices, 0.0, best.iteration_s)
-    for number, circle in enumerate(circles(case, 24)):
-        if number < CIRCLES:
-            best = solve(case, objective, 1 + number, circle)
-            yield Tested(f"circle {number}", best.choices, circle.period_s, best.iteration_s)
+    kept = [None, *circles(case, 24)][: CIRCLES + 1]
+    for ranks, circle in enumerate(kept):
+        most_s = [MOST * job.ideal_s for job in case.jobs]
+        found = Exact(case, objective, ranks or 2, [circle] if circle else [], most_s).solve(
+            [Option()] * len(case.jobs)
+        )
+        choices = {number: _choice(number, option, circle) for number, option in enumerate(found.options)}
+        period_s = circle.period_s if circle else 0.0
+        yield Tested(f"circle {ranks}", choices, period_s, guaranteed_s(case, choices, period_s))
+
+
+def _choice(number: int, option: Option, circle: Circle | None) -> Choice:
+    if circle is None or option.circle is None:
+        return Choice(option.way, option.rank)
+    return Choice(option.way, option.rank, circle.start_s(option.place), circle.turns[number])
+
+
+def price_bound(case: Case, prices: Mapping[int, float], objective: Objective) -> float:
+    """Return a lower bound of the objective, for any ways, ranks, starts and sharing.
+
+    In the long run, the bits of all iterations fit through the links: the sum over jobs of
+    need x ideal time / iteration time is at most the sum of price x capacity. The need of a job is that of its cheapest
+    way. ``prices``: any price from 0 up for each link."""
+    room = sum(price * case.capacity_bps[link] for link, price in prices.items())
+
+    def need(job: TimedJob, way: int) -> float:
+        return sum(prices.get(link, 0.0) * bps for link, bps in job.average_bps(way).items())
+
+    needs = [min(need(job, way) for way in range(len(job.ways))) for job in case.jobs]
+    return objective.bound(case.jobs, needs, room)
 
 
 def _cost(case: Case, objective: Objective, most_per_s: Floats) -> float:

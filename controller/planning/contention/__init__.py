@@ -7,6 +7,7 @@ guarantee, and lower bounds. Pure; loaded only if times of jobs are known.
 - ``fluid``: the model; what a plan guarantees to each job, and bounds by prices.
 - ``circles``, ``packing``: periods that jobs can keep together, and places for their slots.
 - ``large``: the search for slots and classes.
+- ``exact``: the best plan of a few jobs, with a proof.
 - ``trial``: a short fluid run of a plan, for objectives that are averages.
 - ``crux``, ``cassini``: the parts of two published systems, on the same model.
 """

@@ -13,7 +13,7 @@ import numpy as np
 
 from controller.planning.contention import circles as on_circles
 from controller.planning.contention.fluid import EPSILON, Case, Objective, Phase, TimedJob, Way
-from controller.planning.contention.large import Search
+from controller.planning.contention.large import EXACT_S, Search
 from controller.planning.efficiency import passing
 from controller.planning.plan import Circle, Sharing, Slot
 from controller.planning.problem import Bools, Floats, Ints, Problem, Routes, SharingRules, Timing, distinct
@@ -55,7 +55,7 @@ def sharing(problem: Problem, routes: Routes, timings: Mapping[JobId, Timing], r
         return None
     objective, numbers = Objective(rules.objective), problem.numbers
     searches = [Search(case, objective, max(1, rules.classes), rules.max_stretch) for case in cases]
-    found = [search.chosen() for search in searches]
+    found = [search.chosen(EXACT_S / len(searches)) for search in searches]
     timed = {job: _timed(job, timings[job], ()) for n, job in enumerate(numbers.job_ids) if _known(problem, timings, n)}
     promise_s = {job: of.ideal_s for job, of in timed.items()}
     guaranteed_s, class_of, circles = dict(promise_s), dict[JobId, int](), list[Circle]()

@@ -20,6 +20,7 @@ import numpy as np
 
 from controller.planning.contention import cassini, crux
 from controller.planning.contention.circles import NO_CIRCLE, TOLERANCE, Circle, circles
+from controller.planning.contention.exact import Exact, Option
 from controller.planning.contention.fluid import EPSILON, Case, Choice, Objective, guaranteed_s, iteration_s
 from controller.planning.contention.packing import Packing
 from controller.planning.contention.trial import Trial
@@ -31,6 +32,10 @@ STEPS_PER_JOB = 30
 """Number of placements of jobs over all packings of a search, per job of the case."""
 LEAST_GAIN = 0.005
 """Relative gain of an iteration below which a job gets no slot."""
+EXACT_S = 0.2
+"""Time limit in seconds of the exact search over all small cases of a plan."""
+MOST_JOBS, MOST_CIRCLES = 6, 24
+"""Largest case that the exact search gets."""
 _MOST_SWEEPS = 2
 """Largest number of times that the search gives each job its best rank."""
 
@@ -70,6 +75,7 @@ class Search:
         uses = self._peaks > 0
         self._beside = [np.flatnonzero((uses & uses[number]).any(axis=1)).tolist() for number in self._numbers]
         self._circles = [circle for circle in circles(case, CELLS) if circle.max_wait <= max_wait + EPSILON]
+        self._exact_bound = 0.0
         self._most_steps = self._steps = STEPS_PER_JOB * len(case.jobs)
         self._known, self._packings = dict[Any, float](), dict[Any, dict[int, int]]()
         together = guaranteed_s(case, dict.fromkeys(self._numbers, Choice()))
@@ -127,11 +133,13 @@ class Search:
                 break
         return best
 
-    def chosen(self) -> Shared:
+    def chosen(self, exact_s: float = EXACT_S) -> Shared:
         """Return the best plan. If ranks are worth work, it is the one of few candidates that loses least in a trial.
 
+        ``exact_s``: time limit of the exact search, which small cases get.
+
         Guaranteed times assume the worst alignment at every moment, so they undervalue ranks, such as those of Crux."""
-        best = self.best()
+        best = self._proven(self.best(), exact_s)
         if not self._pays or not any(self.key(best.costs)):
             return best
         others = (self._raised(self.of_crux()), self.judged([0 for _ in self._numbers], ()))
@@ -148,6 +156,25 @@ class Search:
             return self._objective.total([*map(self._objective.cost, self._case.jobs, took_s)])
 
         return min(plans, key=lost)
+
+    def _proven(self, plan: Shared, time_limit_s: float) -> Shared:
+        """Return the best plan that the exact search of a small case finds, from this plan on, and keep its bound."""
+        if len(plan.ranks) > MOST_JOBS or len(self._circles) > MOST_CIRCLES or not any(self.key(plan.costs)):
+            return plan
+        start = {number: Option(0, rank) for number, rank in enumerate(plan.ranks)}
+        for circle, places in plan.slots:
+            at = self._circles.index(circle) if circle in self._circles else None
+            start |= {n: Option(0, plan.ranks[n], at, place) for n, place in places.items() if at is not None}
+        exact = Exact(self._case, self._objective, self._ranks, self._circles, self._most_s)
+        solved = exact.solve([*start.values()], time_limit_s)
+        self._exact_bound = solved.bound
+        members = {
+            at: {n: option.place for n, option in enumerate(solved.options) if option.circle == at}
+            for at in range(len(self._circles))
+        }
+        slots = tuple((self._circles[at], places) for at, places in members.items() if len(places) > 1)
+        found = self.judged([option.rank for option in solved.options], slots)
+        return min(plan, found, key=lambda each: self.key(each.costs))
 
     def _raised(self, ranks: Sequence[int]) -> Shared:
         """Return the plan of these ranks; jobs that would take too long get higher ranks, the worst first."""
@@ -316,7 +343,7 @@ class Search:
             if used.isdisjoint(pair):
                 used.update(pair)
                 costs.append(cost)
-        return max(by_links, self._objective.total(costs))
+        return max(by_links, self._objective.total(costs), self._exact_bound)
 
     def _pair_bound(self, *pair: int) -> float:
         """Return the least total cost of two jobs without other jobs. Slots need time for the jobs' bits."""

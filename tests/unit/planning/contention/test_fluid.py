@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.contention.cases import WORKED_EXAMPLE
-from benchmarks.contention.exact import price_bound, utilization
+from benchmarks.contention.recipe import utilization
+from benchmarks.contention.recomputed import price_bound
 from controller.planning.contention.circles import circles
 from controller.planning.contention.fluid import (
     Case,

@@ -6,10 +6,8 @@ import random
 
 import pytest
 
-from benchmarks.contention.exact import solve
 from benchmarks.contention.oversubscribed import HARMONIC, oversubscribed
 from controller.planning.contention.case import cases_of
-from controller.planning.contention.circles import circles
 from controller.planning.contention.fluid import Case, Choice, Objective, guaranteed_s
 from controller.planning.contention.large import Search, Shared
 from controller.planning.greedy import assign
@@ -57,17 +55,6 @@ def test_no_simulated_iteration_lasts_longer_than_the_search_says(seed: int) -> 
         assert promised
         for number in promised:
             assert max(times_s[number], default=0.0) <= best.iteration_s[number] * (1 + 1e-6)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_the_search_finds_the_smallest_worst_slowdown_of_a_small_case(seed: int) -> None:
-    case = random_case(seed, most_jobs=3, floor=0.0, most_ways=1)
-    search = Search(case, Objective.WORST, 1, max_wait=1.0)
-    found = max(search.best().costs)
-    for circle in circles(case, 12):
-        solved = solve(case, Objective.WORST, 1, circle)
-        admitted = all(s <= search.promise_s[number] * (1 + 1e-9) for number, s in solved.iteration_s.items())
-        assert not admitted or found <= solved.cost + 1e-6
 
 
 def test_the_whole_vector_of_slowdowns_counts() -> None:

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from benchmarks.contention.cases import WORKED_EXAMPLE, crux_case, one_of_each_pair
+from benchmarks.contention.cases import WORKED_EXAMPLE, crux_case
 from controller.planning.contention import cassini, crux
 from controller.planning.contention.fluid import Case, Phase, TimedJob
 from signalbox.jobs.spec import JobId
@@ -59,10 +59,3 @@ def test_a_short_job_is_shifted_within_its_own_period() -> None:
     case = Case((1.0,), (job(2, 2), job(1, 1)))
     assert cassini.profile(case.jobs[1], 0, 0, 4.0, 2, 8).tolist() == [1, 1, 0, 0, 1, 1, 0, 0]
     assert cassini.shifts(case, [0, 0], 4.0, [1, 2], 8) == {0: 0, 1: 0}
-
-
-def test_the_mirror_image_of_a_plan_is_on_the_ways_that_are_left() -> None:
-    case = crux_case(5)
-    smaller, choices = one_of_each_pair(case, crux.crux(case, 3))
-    assert sorted(len(each.ways) for each in smaller.jobs) == [1, 4, 8, 8, 16]
-    assert all(choice.way < len(smaller.jobs[number].ways) for number, choice in choices.items())
