@@ -441,6 +441,8 @@ class ContentionConfig(TomlTable):
     """Fraction of each link that every class but the first keeps."""
     objective: SharingObjective = SharingObjective.WORST
     """Quantity to minimize: worst slowdown, work lost per second (gpu-seconds), or a weighted mean."""
+    declared_work: bool = True
+    """Whether work_per_iteration and weight of job specs count; else work is GPUs x computing time."""
     dscp: tuple[Annotated[int, Field(ge=0, le=63)], ...] = Field(default=(10, 18, 26), min_length=3, max_length=3)
     """DSCP of the packets of each class, the first class first."""
     max_wait: float = Field(default=0.02, gt=0, le=0.1)

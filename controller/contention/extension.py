@@ -38,6 +38,8 @@ SILENT = 4.0
 """Number of iterations without a report after which a job no longer counts on its circle.
 
 A job whose iterations take this many times as long as planned does not count either."""
+LEAST_SILENT_S = 1.0
+"""Smallest number of seconds of silence, because jobs report short iterations together."""
 IGNORED = "its iterations have not begun in its slot"
 SLOWER = "iterations on its circle took longer with slots than without"
 
@@ -185,7 +187,8 @@ class ContentionExtension(Extension):
         return timed
 
     def _timing(self, _: JobId, job: Job, found: Measured | None, resting: tuple[str, float] | None) -> Timing | None:
-        return timing(job, self._s.fabric.hosts, found or UNKNOWN, may_keep=resting is None and self._of_config.slots)
+        of, hosts = self._of_config, self._s.fabric.hosts
+        return timing(job, hosts, found or UNKNOWN, resting is None and of.slots, of.declared_work)
 
     def _follow(self, job_id: JobId, timed: _Timed, member: Member, new: int, now: float) -> Effects:
         """Follow a job with a slot; withdraw the slot if the job ignores it or becomes slower."""
@@ -215,7 +218,7 @@ class ContentionExtension(Extension):
         return {
             job_id: timed.rhythm
             for job_id, timed in found.items()
-            if timed.member and timed.rhythm.beats and _counts(timed.rhythm, circle.every_s(job_id), now)
+            if timed.member and timed.rhythm.beats and counts(timed.rhythm, circle.every_s(job_id), now)
         }
 
     def _is_kept(self, circle: Circle) -> bool:
@@ -285,9 +288,10 @@ class ContentionExtension(Extension):
         return PublishedSlot(circle.every_s(job_id), begins_at, self._max_wait_s(circle, job_id), member.number)
 
 
-def _counts(rhythm: Rhythm, every_s: float, now: float) -> bool:
+def counts(rhythm: Rhythm, every_s: float, now: float) -> bool:
+    """Return whether the job is heard on a circle that gives its iterations ``every_s`` seconds."""
     recent_s = rhythm.recent_s
-    return recent_s < SILENT * every_s and now - rhythm.beats[-1].ended_at < SILENT * recent_s
+    return recent_s < SILENT * every_s and now - rhythm.beats[-1].ended_at < max(LEAST_SILENT_S, SILENT * recent_s)
 
 
 def _parts(circle: Circle, job_id: JobId) -> Iterator[CirclePart]:

@@ -55,11 +55,13 @@ def measured(rhythm: Rhythm, max_jitter: float) -> Measured:
     return Measured(rhythm.computed_s, rhythm.jitter <= max_jitter, error_s)
 
 
-def timing(job: Job, hosts: Mapping[str, Host], found: Measured, may_keep: bool) -> Timing | None:
+def timing(
+    job: Job, hosts: Mapping[str, Host], found: Measured, may_keep: bool, declared_work: bool = True
+) -> Timing | None:
     """Return the times of the job; None if its computing or its communication is not known.
 
     ``hosts``: all hosts of the job, and others. ``may_keep``: whether the job may get a slot, provided that it is
-    regular and announces ``keeps_slots``."""
+    regular and announces ``keeps_slots``. ``declared_work``: whether its announced work and weight count."""
     compute = _announced(job.spec)
     if not job.per_iteration or not job.pairs or not (compute or found.computed_s is not None):
         return None
@@ -75,9 +77,10 @@ def timing(job: Job, hosts: Mapping[str, Host], found: Measured, may_keep: bool)
         for (phase, ideal), alone_s, overlapping_s in zip(ideal_s.items(), alone, overlapping, strict=True)
     )
     gpus = job.spec.gpus or len(job.spec.endpoints)
-    work = job.spec.work_per_iteration or gpus * math.fsum([*alone, *overlapping])
+    claimed = job.spec if declared_work else None
+    work = (claimed and claimed.work_per_iteration) or gpus * math.fsum([*alone, *overlapping])
     keeps = may_keep and found.is_regular and job.spec.keeps_slots
-    return Timing(phases, gpus, work, job.spec.weight or 1.0, keeps)
+    return Timing(phases, gpus, work, (claimed and claimed.weight) or 1.0, keeps)
 
 
 def with_common_periods(timings: Mapping[JobId, Timing], found: Mapping[JobId, Measured]) -> Mapping[JobId, Timing]:

@@ -39,6 +39,8 @@ MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
 MAX_PARALLELIZATIONS = 32
 MAX_COMPUTE = 1000
 MAX_GPUS = 1 << 20
+MAX_GPUS_PER_RANK = 16
+"""Largest number of GPUs that a rank may have; a rank is a process, or a host."""
 MAX_WORK, MAX_WEIGHT = 1e30, 1e6
 MAX_IN_PARALLELIZATIONS = 4
 """Factor on the limits of groups and of compute times if a job has parallelizations.
@@ -262,7 +264,7 @@ class JobSpec(Frozen):
     - ``provisional``: whether the announcement may soon change. Until the change, measured traffic has precedence over
       the announcement, and a difference raises no alarm
     - ``compute``: compute times of an iteration; empty if they are to be measured, or for parallelizations
-    - ``gpus``: number of GPUs; None for one per rank
+    - ``gpus``: number of GPUs, at most 16 per rank; None for one per rank
     - ``work_per_iteration``: work of an iteration in a unit that all jobs share; None for ``gpus`` times the seconds of
       computing
     - ``weight``: weight of the job where a weighted mean is minimized; None for 1
@@ -431,6 +433,10 @@ def _contradictory(spec: JobSpec) -> Iterator[FieldProblem]:
             if each.phase is not None and each.before is not None:
                 path = f"{where}compute[{number}].before"
                 yield FieldProblem(path, "cannot be combined with phase, which overlaps with this computing: omit one")
+    ranks = len(spec.endpoints)
+    if spec.gpus and spec.gpus > MAX_GPUS_PER_RANK * ranks:
+        most = f"{MAX_GPUS_PER_RANK} for each of the {ranks} ranks"
+        yield FieldProblem("gpus", f"at most {MAX_GPUS_PER_RANK * ranks} are allowed, {most} (given: {spec.gpus})")
 
 
 def oversized(spec: Any) -> Iterator[FieldProblem]:

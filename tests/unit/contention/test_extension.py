@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from controller.config import Config
-from controller.contention.extension import REST_S, ContentionExtension
-from controller.contention.rhythm import WINDOW
+from controller.contention.extension import REST_S, ContentionExtension, counts
+from controller.contention.rhythm import WINDOW, Rhythm
 from controller.core.messages import Extension, Message
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
 from controller.planning.messages import PlanningRequest, SetMode, SolvePlan
@@ -183,6 +183,14 @@ def test_a_job_that_ends_makes_nobody_wait(sharing: SharingFabric) -> None:
     time = IterationTime(99, 1.0, 0.5, sharing.now, 0.5)
     assert sharing.request(ReportIterations(B, (time,))) == (1, 0.0)
     assert A not in sharing.status.extension.timings
+
+
+@pytest.mark.parametrize(("period_s", "heard_s", "silent_s"), [(0.02, 0.9, 1.1), (1.0, 3.9, 4.1)])
+def test_a_job_is_silent_after_four_iterations_but_not_between_two_reports(
+    period_s: float, heard_s: float, silent_s: float
+) -> None:
+    rhythm = Rhythm().and_now(IterationTime(n, period_s, period_s / 2, n * period_s) for n in range(9))
+    assert [counts(rhythm, period_s, 8 * period_s + later_s) for later_s in (heard_s, silent_s)] == [True, False]
 
 
 def test_a_job_with_other_traffic_is_measured_anew(sharing: SharingFabric) -> None:

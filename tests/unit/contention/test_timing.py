@@ -20,9 +20,11 @@ TRAFFIC = sends("reduce_scatter", 2_000_000), sends("all_gather", 2_000_000, pha
 """Two phases of 1 MB in each direction, which take 1 s each without headers."""
 
 
-def found(measured: Measured = UNKNOWN, may_keep: bool = True, **spec: Any) -> Timing | None:
+def found(
+    measured: Measured = UNKNOWN, may_keep: bool = True, declared_work: bool = True, **spec: Any
+) -> Timing | None:
     job = JobRegistry(9, 999).register(RegisterJob(job_spec("job", IPS, *TRAFFIC, **spec)), 0.0)
-    return timing(job, HOSTS, measured, may_keep)
+    return timing(job, HOSTS, measured, may_keep, declared_work)
 
 
 def times(timing: Timing | None) -> list[tuple[int, float]]:
@@ -76,6 +78,9 @@ def test_what_the_announcement_says_about_its_worth_is_taken() -> None:
     of_work = found(Measured(3.0, True), work_per_iteration=1e15)
     assert of_work
     assert of_work.work == 1e15
+    distrusted = found(Measured(3.0, True), declared_work=False, gpus=16, weight=2.0, work_per_iteration=1e15)
+    assert distrusted
+    assert (distrusted.work, distrusted.weight) == (48.0, 1.0)
 
 
 def test_the_first_parallelization_says_how_long_it_computes() -> None:

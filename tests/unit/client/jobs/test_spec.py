@@ -266,6 +266,7 @@ def test_times_of_computing_are_read_and_are_no_traffic() -> None:
         ({"compute": [{"seconds": 1, "before": 1001}]}, "compute[0].before", "must be at most 1000"),
         ({"compute": [{"seconds": 1, "phase": 0, "before": 1}]}, "compute[0].before", "cannot be combined with phase"),
         ({"gpus": 0}, "gpus", "must be at least 1"),
+        ({"gpus": 1000}, "gpus", "at most"),
         ({"work_per_iteration": 0}, "work_per_iteration", "must be more than 0"),
         ({"weight": 2e6}, "weight", "must be at most 1000000"),
         ({"keeps_slots": "yes"}, "keeps_slots", "must be true or false"),
