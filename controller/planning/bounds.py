@@ -36,20 +36,13 @@ of min(n, c) over the planes) flows. There is a cut for the most loaded leaf, fo
 and likewise for flows into leaves.
 
 The bound of a job with several phases follows from the bounds of its phases. Each phase has the bound of its own flows.
-Two bounds of the worst slowdown also count jobs that share links:
+At a cut of one link, the largest phases of the other jobs count too. Two bounds of the worst slowdown also count jobs
+that share several links:
 
 - A cut whose bound is L has a link with a load of at least L. A phase that is the largest of its job on this link has
   at least the slowdown L.
 
-- Mean over phases: phase p of job j has the rate D_p across the cut, the slowdown y_p with the bound b_p, the share
-  s_p, and a weight w_p. The weights of the phases of a job add up to 1. On link l, let x_p be the rate of p, and a_j
-  the sum of w_p * x_p over the phases of j. On l, phase p sees a load of at least (x_p + sum of a_i over the other jobs
-  i) / c_l. The mean of this over the links, weighted by x_p, is at most y_p. So the sum of w_p * D_p * y_p over all
-  phases is at least the sum of (sum of a_j over all jobs)^2 / c_l over all links. This is at least A^2 / sum c_l, where
-  A is the sum of w_p * D_p. Job j has a slowdown of at least B_j = sum s_p * b_p. If job j has the slowdown S, then the
-  sum of w_p * D_p * (y_p - b_p) over its phases is at most (S - B_j) * m_j, where m_j is the largest w_p * D_p / s_p.
-  So the worst slowdown is at least (A^2 / sum c_l + sum m_j * B_j - sum w_p * D_p * b_p) / sum m_j. Here the phases
-  with the largest rates of each job have weights in proportion to s_p / D_p; all other phases have weight 0.
+- Meetings: jobs whose phases meet at a cut cannot all be fast in most phases (``meetings``).
 """
 
 from __future__ import annotations
@@ -69,6 +62,7 @@ import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
 from controller.planning.efficiency import Peaks, cell_slowdowns, nic_slowdowns, of_iterations, of_nics, peaks
+from controller.planning.meetings import Meetings
 from controller.planning.problem import Bools, Floats, Ints, Problem, Tiers, distinct, run_starts
 from signalbox.jobs.spec import JobId
 
@@ -80,8 +74,6 @@ _TIGHT = 1e-9
 """Relative difference below which two values count as equal, because they may differ by rounding errors."""
 _FINEST = 64
 """Largest quotient of the smallest demand and a common unit of all demands; a finer unit is not used."""
-_LEAST_PARTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Parts of the rate of a job's largest phase: only phases with at least this rate have weights. All parts are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +174,17 @@ def _over_phases(problem: Problem, cuts: Cuts, most: Ints | None, peak: float = 
     more = share[cuts.cell] * np.maximum(0.0, load[cuts.cut] - least[cuts.cell])
     np.minimum.at(of_cut, cuts.cut, own[cuts.job] + more)
     of_peak = own[problem.numbers.cell_job] + share * np.maximum(0.0, peak - least)
-    at_cut = np.maximum(cuts.means_over_phases(share, least, own), np.where(np.isfinite(of_cut), of_cut, 1.0))
-    worst = max(own.max(initial=1.0), at_cut.max(initial=1.0), of_peak.min())
+    at_cut = np.where(np.isfinite(of_cut), of_cut, 1.0)
+    worst = max(cuts.meetings(share).bound(least)[0], at_cut.max(initial=1.0), of_peak.min())
     return own, float(worst)
 
 
 def phase_bounds(problem: Problem, cuts: Cuts, most: Ints | None) -> Floats:
     """Return a lower bound of the slowdown of each cell, from the loads of NICs and the cuts of its own flows.
 
-    ``most``: see ``Cuts.cell_slowdowns``."""
-    return np.maximum(cuts.cell_slowdowns(most), cell_slowdowns(problem, of_nics(problem, cuts.routable))[0])
+    At a cut of one link, other jobs count too. ``most``: see ``Cuts.cell_slowdowns``."""
+    of_nic = cell_slowdowns(problem, of_nics(problem, cuts.routable))[0]
+    return np.maximum(np.maximum(cuts.cell_slowdowns(most), cuts.one_link()), of_nic)
 
 
 class Cuts:
@@ -219,7 +212,7 @@ class Cuts:
         of_cut = np.repeat(np.arange(len(links_of)), self.links)
         bps = numbers.capacity_bps[of_links]
         bps = bps[np.lexsort((bps, of_cut))]
-        self._total = np.bincount(of_cut, bps, len(links_of))
+        self._total: Floats = np.bincount(of_cut, bps, len(links_of)).astype(np.float64, copy=False)
         ends = np.cumsum(self.links)
         self._slowest, fastest = bps[ends - self.links], bps[ends - 1]
         self.capacity_bps = np.where(fastest <= self._slowest * (1 + _TIGHT), self._slowest, np.nan)
@@ -239,6 +232,7 @@ class Cuts:
         self.cell, self.bps = numbers.entry_cell[entry], numbers.entry_bps[entry]
         self.job = self._job_of_cell[self.cell]
         self._all = np.ones(len(self.cut), bool)
+        self._meetings: Meetings | None = None
 
     def fluid(self) -> Floats:
         """Return the lower bound of the slowdown at each cut when flows may be split in any proportion."""
@@ -261,26 +255,29 @@ class Cuts:
         ``most``: see ``slowdowns``; None for any number of subflows."""
         return self._alone(self.cell, len(self._job_of_cell), most)
 
-    def means_over_phases(self, share: Floats, least: Floats, own: Floats) -> Floats:
-        """Return the bound of each cut for the worst slowdown of jobs with several phases, by its mean over phases.
-
-        ``share``, ``least``: share and lower bound of the slowdown of each cell. ``own``: lower bound of each job's
-        slowdown."""
+    @cached_property
+    def of_cells(self) -> tuple[Ints, Ints, Floats]:
+        """Cut, cell and rate of each cell with flows across a cut, in ascending order of cuts and cells."""
         at, place = distinct(self.cut * self._cells + self.cell)
-        bps, cut, cell = np.bincount(place, self.bps, len(at)), at // self._cells, at % self._cells
-        jobs, of_job = distinct(cut * self._jobs + self._job_of_cell[cell])
-        cut, count, peak = jobs // max(1, self._jobs), len(jobs), np.zeros(len(jobs))
-        np.maximum.at(peak, of_job, bps)
-        means = np.ones(len(self._total))
-        for part in _LEAST_PARTS:
-            kept = np.where(bps >= part * peak[of_job] * (1 - _TIGHT), share[cell], 0.0)
-            time = np.bincount(of_job, kept / bps, count)
-            most = np.divide(1.0, time, where=time > 0, out=np.zeros(count))
-            rate = np.bincount(cut, most * np.bincount(of_job, kept, count), len(means))
-            rest = most * (own[jobs % max(1, self._jobs)] - np.bincount(of_job, kept * least[cell], count))
-            total = np.maximum(np.bincount(cut, most, len(means)), np.finfo(float).tiny)
-            means = np.maximum(means, (rate**2 / self._total + np.bincount(cut, rest, len(means))) / total)
-        return means
+        return at // self._cells, at % self._cells, np.bincount(place, self.bps, len(at)).astype(np.float64)
+
+    def meetings(self, share: Floats) -> Meetings:
+        """Return the meetings at these cuts. ``share``: share of each cell, the same in each call."""
+        if self._meetings is None:
+            self._meetings = Meetings(self._job_of_cell, share, *self.of_cells, self._total)
+        return self._meetings
+
+    def one_link(self) -> Floats:
+        """Return for each cell the largest load that it sees at a cut of one link; 0 without such a cut."""
+        cut, cell, bps = self.of_cells
+        rows = np.flatnonzero(self.links[cut] == 1)
+        cut, cell, bps = cut[rows], cell[rows], bps[rows]
+        largest = peaks(cut, cell, bps, self._job_of_cell)
+        others = np.bincount(largest.place, largest.bps, len(self.links))[cut]
+        peak = np.searchsorted(largest.place * self._jobs + largest.job, cut * self._jobs + self._job_of_cell[cell])
+        loads = np.zeros(len(self._job_of_cell))
+        np.maximum.at(loads, cell, (others - largest.bps[peak] + bps) / self._total[cut])
+        return loads
 
     def _alone(self, of: Ints, count: int, most: Ints | None) -> Floats:
         groups, group = distinct(self.cut * count + of)
@@ -457,17 +454,19 @@ def whole_flow_bound(count: int, demand_bps: float, capacities_bps: Sequence[flo
 
 
 class Place(NamedTuple):
-    """Place of a cut: a leaf, a pair of leaves, or several leaves of one pod."""
+    """Place of a cut: a leaf, a pair of leaves, several leaves of one pod, or cables between two switches."""
 
     leaf: Dpid
     outward: bool
     """Whether the flows of the cut leave the leaf."""
     other: Dpid | None
-    """Second leaf of a pair; None for other cuts."""
+    """Second leaf of a pair, or switch at the other end of cables; None for other cuts."""
     leaves: int = 0
     """Number of leaves of one pod, of which ``leaf`` is one; 0 for a single leaf.
 
     Flows within the pod do not cross the cut."""
+    cables: bool = False
+    """Whether the cut has the cables from ``leaf`` to ``other``, which may be any two switches."""
 
 
 class Crossings(NamedTuple):
@@ -487,7 +486,8 @@ def crossings(problem: Problem) -> Crossings:
     """Return all cuts of the problem.
 
     A pair of leaves has a cut only if some uplink of the source, or some downlink of the destination, is on no path
-    between the two. If all these links are on paths, the cut of a single leaf is at least as strong."""
+    between the two. If all these links are on paths, the cut of a single leaf is at least as strong. The cables between
+    two switches are a cut for the flows whose paths all begin or all end there."""
     over_spines = _crossings_over_spines(problem)
     if over_spines:
         return over_spines
@@ -518,6 +518,14 @@ def _crossings_of_pairs(problem: Problem) -> Crossings:
             cuts.append(cut(Place(leaf, leaf == src, None), around))
             if len(crossed) < len(around):
                 cuts.append(cut(Place(leaf, leaf == src, other), crossed))
+        here = src
+        while here != dst and len(after := {paths.far_end[link] for link in first}) == 1 and not paths.stretch:
+            head = after.pop()
+            cuts.append(cut(Place(here, True, head, cables=True), first))
+            here, first = head, paths.ends(head, dst)[0]
+        before = {link.dpid for link in last}
+        if here != dst and len(before) == 1:
+            cuts.append(cut(Place(before.pop(), True, dst, cables=True), last))
         return tuple(cuts)
 
     of_flow = []

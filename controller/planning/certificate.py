@@ -29,6 +29,7 @@ from controller.fabric.topology import LinkId
 from controller.planning.analysis.messages import FabricNames
 from controller.planning.bounds import peak_bounds
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
+from controller.planning.meetings import Meetings
 from controller.planning.plan import Plan
 from controller.planning.problem import PlanLimits, Problem, Route
 from controller.planning.programme import Programme
@@ -58,6 +59,8 @@ _SECONDS = 20.0
 """Time limit of each linear programme, in seconds."""
 _WEIGHTS = 10**6
 """Integer that stands for a weight of 1."""
+_MEETING_WEIGHTS = 10**9
+"""Integer that stands for the smallest weight of a meeting."""
 
 
 def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
@@ -407,17 +410,50 @@ class Witnesses:
         if group:
             yield _Proof(1, low, [group], [1])
 
-    def _over_phases(self) -> Iterator[tuple[int, _Size]]:
-        """Yield the cut that proves the largest worst slowdown over phases; nothing when only worst phases count."""
-        shares = [dict(job.get("shares", ())) for job in self._form["jobs"]]
-        if self._sources and self._problem.phase_share is not None:
-            cuts = [(number, _ALL) for number in range(len(self._sources))]
-            yield max(cuts, key=lambda at: self._cut(at).mean_over_phases(shares))
+    def _over_phases(self) -> tuple[list[tuple[int, _Size]], list[tuple[int, Sequence[tuple[int, int]], int]]]:
+        """Return the cuts that bound single phases, and meetings (source of the cut, phases, weight); see ``meetings``.
+
+        Both are empty when only worst phases count."""
+        share = self._problem.phase_share
+        cuts = {of: self._cut((of, _ALL)) for of in range(len(self._sources))}
+        cuts = {of: cut for of, cut in cuts.items() if cut.adds_up and any(cut.cells.values())}
+        if share is None or not cuts:
+            return [], []
+        names = [(job, phase) for job, of in enumerate(self._form["jobs"]) for phase, _ in of["shares"]]
+        number = {cell: place for place, cell in enumerate(names)}
+        least, best = np.ones(len(names)), dict[int, int]()
+        rows: list[tuple[int, int, int]] = []
+        for place, (of, cut) in enumerate(cuts.items()):
+            rows += sorted((place, number[cell], need) for cell, need in cut.cells.items() if need)
+            for cell, load in cut.loads().items():
+                if load / self._whole > least[number[cell]]:
+                    least[number[cell]], best[number[cell]] = load / self._whole, of
+        at, cells, needs = zip(*rows, strict=True)
+        meetings = Meetings(
+            np.array([job for job, _ in names]),
+            np.array([part for job in self._form["jobs"] for _, part in job["shares"]]) / self._whole,
+            np.array(at),
+            np.array(cells),
+            np.array(needs, np.float64),
+            np.array([cut.room for cut in cuts.values()], np.float64),
+        )
+        found = [(of, weight) for of, weight in meetings.bound(least)[1] if weight * of.rates.sum() > _NEARLY]
+        unit = min([weight for _, weight in found], default=1.0)
+        sources = list(cuts)
+        return [(of, _ALL) for of in best.values()], [
+            (sources[of.cut], [names[cell] for cell in of.cells.tolist()], round(weight / unit * _MEETING_WEIGHTS))
+            for of, weight in found
+        ]
 
     def _written(self, proofs: Sequence[_Proof]) -> dict[str, Any]:
-        used = dict.fromkeys([*(group.cut for proof in proofs for group in proof.groups), *self._over_phases()])
+        of_phases, meetings = self._over_phases()
+        of_meetings = [(source, _ALL) for source, _, _ in meetings]
+        used = dict.fromkeys([*(group.cut for proof in proofs for group in proof.groups), *of_phases, *of_meetings])
         place = {at: number for number, at in enumerate(used)}
-        return {
+        written = [
+            {"cut": place[source, _ALL], "weight": weight, "phases": phases} for source, phases, weight in meetings
+        ]
+        return ({"meetings": written} if written else {}) | {
             "cuts": [self._sources[source].cut | size._asdict() for source, size in used],
             "proofs": [
                 {

@@ -19,7 +19,6 @@ import json
 import sys
 from collections import Counter, defaultdict
 from fractions import Fraction
-from math import prod
 from operator import itemgetter
 from typing import Any
 
@@ -164,20 +163,57 @@ def _least_peak(plan: Any) -> int:
 
 
 def least_of(plan: Any, cuts: list[Cut] | None = None) -> int:
-    """Return the lower bound of the worst slowdown that the proofs show, for any routes.
+    """Return the lower bound of the worst slowdown that the proofs and meetings show, for any routes.
 
     When a cut shows that a job has at least the peak slowdown ``bound``, one phase of the job has at least this
-    slowdown. A cut also shows a mean over phases (``Cut.mean_over_phases``)."""
+    slowdown."""
     if not _has_shares(plan):
         return _least_peak(plan)
     whole: int = plan["denominator"]
-    least, graph = whole, Graph(plan["links"])
-    for cut in cuts or [Cut(plan, graph, of) for of in plan["cuts"]]:
-        least = max(least, cut.mean_over_phases([dict(job["shares"]) for job in plan["jobs"]]))
+    graph = Graph(plan["links"])
+    cuts = cuts or [Cut(plan, graph, of) for of in plan["cuts"]]
+    least = _of_meetings(plan, cuts)
+    for cut in cuts:
         shares = [share for job in cut.needs for _, share in plan["jobs"][job]["shares"]]
         for bound in {proof["bound"] for proof in plan["proofs"]}:
             if shares and cut.proves(set(cut.needs), 1, bound, bound):
                 least = max(least, whole + min(shares) * (bound - whole) // whole)
+    return least
+
+
+def _of_meetings(plan: Any, cuts: list[Cut]) -> int:
+    """Return the lower bound of the worst slowdown that the meetings show. A meeting has a phase of some jobs.
+
+    On each link of the meeting's cut, each phase sees at least the sum of the phases' rates. So the sum of need *
+    slowdown is at least the square of the sum of needs, divided by the sum of price * capacity. A job with slowdown S
+    adds at most the sum of weight * need * bound over its phases, plus S - (sum of share * bound) times its largest
+    weight * need / share. The bounds of phases follow from single cuts."""
+    whole: int = plan["denominator"]
+    shares = [dict(job["shares"]) for job in plan["jobs"]]
+    slowest = Counter({(job, phase): whole for job, of in enumerate(shares) for phase in of})
+    for cut in cuts:
+        for cell, load in cut.loads().items():
+            slowest[cell] = max(slowest[cell], load)
+    sums, total = Counter[Any](), 0
+    for meeting in plan.get("meetings", ()):
+        cut, phases, weight = cuts[meeting["cut"]], dict(meeting["phases"]), meeting["weight"]
+        _require(
+            weight > 0 <= meeting["cut"]
+            and cut.adds_up
+            and len(phases) == len(meeting["phases"])
+            and all(job >= 0 < shares[job][phase] for job, phase in phases.items()),
+            "a meeting needs a weight above 0, a cut by demands, and at most one phase per job, with a share",
+        )
+        needs = {cell: weight * cut.cells[cell] for cell in phases.items()}
+        sums.update(needs)
+        total += sum(needs.values()) ** 2 * whole // (weight * cut.room)
+    own = [sum(share * slowest[job, phase] for phase, share in of.items()) // whole for job, of in enumerate(shares)]
+    most = [
+        max([-(-sums[job, phase] * whole // share) for phase, share in of.items() if share], default=0)
+        for job, of in enumerate(shares)
+    ]
+    total += sum(of * own[job] for job, of in enumerate(most)) - sum(of * slowest[cell] for cell, of in sums.items())
+    least: int = max([whole, *own, total // (sum(most) or 1)])
     return least
 
 
@@ -220,7 +256,8 @@ class Cut:
     """Prices of links, which prove lower bounds of slowdowns.
 
     ``needs``: per job the sum over its flows of demand * price of the cheapest walk, in the phase with the largest sum.
-    Three fields of the cut change this sum:
+    ``cells``: this sum by job and phase. ``room``: sum of price * capacity. ``adds_up``: whether the sums count all
+    demands, each phase by itself. Three fields of the cut change the sums:
 
     - ``phases``: divides the prices of links among the phases of some jobs. The sums of all phases of such a job, each
       with the phase's own prices, are added.
@@ -258,7 +295,8 @@ class Cut:
                 priced = walks.get((job, phase), nowhere) if job in own else every
                 need = priced.cheapest(*ends) * (rate // (self._unit or 1))
                 cells[job, None if job in own else phase] += min(1, need) if self._most > 1 else need
-        self.needs, self._cells, self._adds_up = dict[int, int](), cells, not own and not self._unit
+        self.needs, self.cells, self.adds_up = dict[int, int](), cells, not own and not self._unit
+        self.room = sum(price * capacity for capacity, price in self._rooms.items())
         for (job, _), need in cells.items():
             self.needs[job] = max(need, self.needs.get(job, 0))
 
@@ -271,8 +309,7 @@ class Cut:
         inside, total = sorted([self.needs.get(job, 0) for job in members]), sum(self.needs.values())
         low = total if self._single and inside[0] else sum(inside[: len(inside) - least + 1])
         if not self._unit:
-            room = sum(price * capacity for capacity, price in self._rooms.items())
-            return low > 0 and (low * worst + (total - low) * bound) * self._whole >= room * bound * worst
+            return low > 0 and (low * worst + (total - low) * bound) * self._whole >= self.room * bound * worst
         unit = self._whole * self._unit
         if self._most > 1:
             return low > 0 and self._crowded(low, unit, bound)
@@ -280,31 +317,18 @@ class Cut:
         others = (total - low) * min([Fraction(below, most) for _, below, most in fits if most], default=0)
         return low + others > sum(price * below for price, below, _ in fits)
 
-    def mean_over_phases(self, shares: list[dict[Any, int]]) -> int:
-        """Return a lower bound of the worst slowdown over phases. ``shares``: of each job, by phase.
+    def loads(self) -> dict[Any, int]:
+        """Return a lower bound of the slowdown of each job and phase, rounded down, if the needs count all demands.
 
-        Every phase has a weight; the weights of a job's phases add up to at most 1. On each link, a phase with rate x
-        sees at least x plus the mean rate of each other job, weighted over phases. So the sum of weight * need *
-        slowdown over all phases is at least the square of the sum of weight * need, divided by the sum of price *
-        capacity. A job with slowdown S adds at most the sum of weight * need, plus S - 1 times its largest weight *
-        need / share. Several weights are tried: in proportion to share / need, for the phases of each job with the
-        largest needs."""
-        best, whole = self._whole, self._whole
-        room = sum(price * capacity for capacity, price in self._rooms.items())
-        for tenths in (0, 2, 4, 6, 8, 10) if self._adds_up and room else ():
-            phases = defaultdict[int, list[tuple[int, int]]](list)
-            for (job, phase), need in self._cells.items():
-                if need and 10 * need >= tenths * self.needs[job] and shares[job][phase]:
-                    phases[job].append((need, shares[job][phase]))
-            total = most = 0
-            for of_job in phases.values():
-                product = prod(need for need, _ in of_job)
-                time = sum(share * product // need for need, share in of_job)
-                parts = [(whole * share * product // (need * time) * need, share) for need, share in of_job]
-                total += sum(part for part, _ in parts)
-                most += max(-(-part * whole // share) for part, share in parts)
-            best = max(best, whole + total * (total - whole * room) // (room * most)) if total > whole * room else best
-        return best
+        The phase's own need counts. When the cut is a single link, so do the needs of all other jobs."""
+        if not self.adds_up or not self.room:
+            return {}
+        others = sum(self.needs.values()) if self._single else 0
+        return {
+            (job, phase): (need + (others - self.needs[job] if self._single else 0)) * self._whole // self.room
+            for (job, phase), need in self.cells.items()
+            if need
+        }
 
     def _crowded(self, flows: int, unit: int, bound: int) -> bool:
         """Return whether the links have no room for these flows of one unit when all loads are below ``bound``.

@@ -215,15 +215,18 @@ def _own_link(links: Iterable[BusyLink], job_id: JobId) -> BusyLink | None:
 
 
 def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None:
-    """Return the cut with the largest bound of the job's slowdown, whole leaves first; None if it crosses none."""
+    """Return the cut with the largest bound of the job's slowdown, whole leaves first; None if it crosses none.
+
+    Only cuts of leaves count, not those of cables."""
     crossings, flows = cuts.crossings, network.problem.flows
     jobs: defaultdict[int, Counter[JobId]] = defaultdict(Counter)
     for number, cut in zip(crossings.flow.tolist(), crossings.cut.tolist(), strict=True):
-        jobs[cut][flows[number].job_id] += 1
+        if not crossings.places[cut].cables:
+            jobs[cut][flows[number].job_id] += 1
     fluid, whole = cuts.fluid().tolist(), cuts.slowdowns(cuts.most).tolist()
 
     def tightness(cut: int) -> tuple[float, bool, int, bool, int]:
-        leaf, outward, other, leaves = crossings.places[cut]
+        leaf, outward, other, leaves, _ = crossings.places[cut]
         slowdown = round(max(fluid[cut], whole[cut]), 9)
         return slowdown, other is None and not leaves, jobs[cut][job_id], outward, -leaf
 
@@ -231,7 +234,7 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
     if cut is None:
         return None
     across = {flows[number].id.joined: flows[number].job_id for number in crossings.flow[crossings.cut == cut].tolist()}
-    leaf, outward, other, leaves = crossings.places[cut]
+    leaf, outward, other, leaves, _ = crossings.places[cut]
     paths, name = network.problem.paths, network.names.switch(leaf)
     switches = {link.dpid if outward else paths.far_end[link] for link in crossings.links[cut]}
     before = [link.id for link in network.intact.links.values() if (link.src if outward else link.dst).dpid in switches]

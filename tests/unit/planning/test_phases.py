@@ -15,16 +15,16 @@ import pytest
 from controller.planning import planner
 from controller.planning.analysis.messages import FabricNames
 from controller.planning.bounds import slowdown_bounds
-from controller.planning.certificate import certificate, with_own_bound
+from controller.planning.certificate import WHOLE, certificate, with_own_bound
 from controller.planning.efficiency import all_slowdowns, ecmp_slowdown, hashed_job_slowdowns, is_less, sorted_slowdowns
 from controller.planning.plan import Plan, decide
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, Problem, Routes, whole
 from controller.planning.split_flows.dividing import exactly_one
 from controller.planning.transition import Stuck, smallest_group, step
-from controller.planning.verify import verify
+from controller.planning.verify import least_of, peaks_of, verify
 from signalbox.jobs.spec import JobId
-from tests.support.planning.fabrics import across, flow, leaf_spine, problem_of
+from tests.support.planning.fabrics import across, fabric_of, flow, leaf_spine, problem_of
 from tests.support.planning.plans import EXACT, planned
 
 FABRIC = leaf_spine(2, 2, capacity=1.0)
@@ -121,6 +121,34 @@ def test_jobs_that_meet_in_all_phases_are_slow_in_all_of_them() -> None:
     assert (plan.bound, slowdown_bounds(problem).fluid) == pytest.approx((2.0, 2.0))
     said, _ = verify(certificate(problem, plan, FabricNames(FABRIC)))
     assert said.startswith("worst slowdown 2, at least 2 with any routes; by the slowest phase")
+
+
+def test_jobs_that_meet_at_one_link_see_the_largest_phases_of_the_others() -> None:
+    """All flows cross the middle of a chain of switches. There phase 1 of job a meets the largest phase of job b."""
+    fabric = fabric_of([(1, 101, 4.0), (101, 102, 1.0), (102, 2, 4.0)])
+    flows = [*across("a", [(0, 1.0), (1, 0.5)]), flow("b", (1, 2), (2, 2), [(0, 0.5), (1, 0.75)])]
+    problem = problem_of(fabric, [replace(of, phase_share=((0, 0.5), (1, 0.5))) for of in flows], nic_bps=4.0)
+    plan = planned(problem)
+    assert plan.job_slowdown == pytest.approx({"a": (1.75 + 1.25) / 2, "b": (1.5 + 1.75) / 2})
+    assert (plan.bound, plan.certificate) == (plan.max_slowdown, "optimal")
+    assert least_of(certificate(problem, plan, FabricNames(fabric))) == pytest.approx(1.625e12)
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 3))
+def test_the_meetings_of_a_file_prove_the_bound_of_split_flows(seed: int) -> None:
+    problem = a_problem(seed)
+    problem = problem.with_flows([replace(of, max_subflows=3) for of in problem.flows])
+    fluid = slowdown_bounds(problem).fluid
+    form = certificate(problem, planned(problem), FabricNames(FABRIC))
+    if problem.phase_share is None or min(peaks_of(form)) == max(peaks_of(form)) == WHOLE:
+        return
+    assert least_of(form) == pytest.approx(fluid * WHOLE, rel=1e-6)
+    for meeting in form.get("meetings", ()):
+        (job, phase), others = meeting["phases"][0], [*meeting["phases"][1:]]
+        assert least_of(form | {"meetings": [meeting | {"phases": others}]}) <= least_of(form)
+        for wrong in ({"weight": 0}, {"cut": -1}, {"phases": [(job, phase), (job, phase)]}, {"phases": [(-1, phase)]}):
+            with pytest.raises(ValueError, match="a meeting needs"):
+                verify(form | {"meetings": [meeting | wrong]})
 
 
 @pytest.mark.parametrize("seed", range(40))
