@@ -30,7 +30,7 @@ class Enumeration:
         chosen = np.indices([len(of) for of in ways]).reshape(len(ways), -1)
         self.ways = chosen.shape[1]
         """Number of combinations of ways."""
-        uses = [np.array([[link in way for link in links] for way in of]) for of in ways]
+        uses = [np.array([[link in way for link in links] for way in of], bool) for of in ways]
         used = np.array([of[at] for of, at in zip(uses, chosen, strict=True)])
         on_link = (used * (1 << np.arange(len(ways)))[:, None, None]).sum(axis=0)
         subsets = np.array([self._subsets(jobs) for jobs in range(1 << len(ways))])
