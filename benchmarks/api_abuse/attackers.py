@@ -1,6 +1,6 @@
 """Processes of the ``api-abuse`` benchmark that attack the API, each from its own address.
 
-    .venv/bin/python -m benchmarks.api_abuse.attackers HOST:PORT SOURCE PER_S SILENT GREETED HALF_OPEN WATCHERS INFLATED
+    .venv/bin/python -m benchmarks.api_abuse.attackers HOST:PORT SOURCE PER_S SILENT GREETED HALF_OPEN WATCHERS
 
 A process opens at most ``PER_S`` connections a second. The last five arguments are the numbers of
 
@@ -29,7 +29,7 @@ from pathlib import Path
 
 from benchmarks.api_abuse import http2
 
-CALLS_PER_CONNECTION, INFLATED_CALLS = 50, 10
+CALLS_PER_CONNECTION = 50
 STATUS = "/signalbox.v1.ControllerService/GetStatus"
 ROUTES = "/signalbox.v1.JobService/WatchRoutes"
 WATCHED = "watched"
@@ -50,12 +50,10 @@ class Attack:
     calls: int = 1
 
 
-def attacks(silent: int, greeted: int, half_open: int, watchers: int, inflated: int) -> list[Attack]:
+def attacks(silent: int, greeted: int, half_open: int, watchers: int) -> list[Attack]:
     calls = b"".join(http2.headers(1 + 2 * number, STATUS) for number in range(CALLS_PER_CONNECTION))
     watch = http2.headers(1, ROUTES) + http2.request(1, b"\x0a" + bytes([len(WATCHED)]) + WATCHED.encode())
-    large = b"".join(http2.inflated(1 + 2 * number) for number in range(INFLATED_CALLS))
     return [
-        *(Attack("inflated", http2.hello() + large, INFLATED_CALLS) for _ in range(inflated)),
         *(Attack("watchers", http2.hello(window=0) + watch) for _ in range(watchers)),
         *(
             Attack("half_open", http2.hello() + calls, CALLS_PER_CONNECTION)

@@ -1,7 +1,7 @@
 """Benchmark ``api-abuse``: service that well-behaved clients get while hostile clients attack the API.
 
-    .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--inflated N]
-        [--per-s N] [--seconds S]
+    .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--per-s N]
+        [--seconds S]
 
 The real controller runs in its own process, with HAProxy in front of its API. Figures of memory and CPU time include
 HAProxy. Attackers (``attackers``) connect from several addresses. They hold connections without a call, calls without a
@@ -187,7 +187,7 @@ def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> No
 
 @contextmanager
 def attacking(
-    address: str, per_s: float, silent: int, greeted: int, half_open: int, watchers: int, inflated: int
+    address: str, per_s: float, silent: int, greeted: int, half_open: int, watchers: int
 ) -> Iterator[list[dict[str, Any]]]:
     """Run the attackers; yield the latest report of each attacker process."""
     newest: list[dict[str, Any]] = [{"open": {}, "ended": {}} for _ in range(PROCESSES)]
@@ -197,7 +197,7 @@ def attacking(
         for line in processes[number].stdout or ():
             newest[number] = json.loads(line)
 
-    parts = [str(of // PROCESSES) for of in (silent, greeted, half_open, watchers, inflated)]
+    parts = [str(of // PROCESSES) for of in (silent, greeted, half_open, watchers)]
     for number in range(PROCESSES):
         words = (address, f"127.0.0.{10 + number}", str(per_s / PROCESSES), *parts)
         processes.append(start("benchmarks.api_abuse.attackers", *words, stdout=subprocess.PIPE))
@@ -217,7 +217,7 @@ def attacking(
                 process.stdout.close()
 
 
-def measure(idle: int, half_open: int, watchers: int, inflated: int, per_s: float, seconds: float) -> Result:
+def measure(idle: int, half_open: int, watchers: int, per_s: float, seconds: float) -> Result:
     """Return the figures. Raises ``SignalboxError`` when the controller ends by itself."""
     address = f"127.0.0.1:{reserve_port()}"
     alone, beside = Beside(), Beside()
@@ -243,9 +243,9 @@ def measure(idle: int, half_open: int, watchers: int, inflated: int, per_s: floa
             time.sleep(max(SETTLE_S, seconds / 3))
         beside.acknowledged |= alone.acknowledged
         before = used()
-        with attacking(address, per_s, idle - idle // 2, idle // 2, half_open, watchers, inflated) as newest:
+        with attacking(address, per_s, idle - idle // 2, idle // 2, half_open, watchers) as newest:
             # The attackers have opened all connections within this time.
-            time.sleep((idle + watchers + inflated + half_open / CALLS_PER_CONNECTION) / per_s)
+            time.sleep((idle + watchers + half_open / CALLS_PER_CONNECTION) / per_s)
             began, cpu_s = time.monotonic(), used().cpu_s
             most = before.rss_bytes
             with background(*well_meaning(address, controller.openflow_port, token, beside)):
@@ -307,14 +307,11 @@ def main(
     idle: Annotated[int, typer.Option(help="Number of connections without a call; half send nothing at all.")] = 10_000,
     half_open: Annotated[int, typer.Option(help="Number of calls that send no request.")] = 5_000,
     watchers: Annotated[int, typer.Option(help="Number of watchers that never read.")] = 500,
-    inflated: Annotated[
-        int, typer.Option(help="Number of connections that send header fields of 16 MB, compressed to 8 kB.")
-    ] = 0,
     per_s: Annotated[float, typer.Option(help="Number of connections per second that the attackers open.")] = 400.0,
     seconds: Annotated[float, typer.Option(help="Seconds for which calls are timed during the attack.")] = 30.0,
 ) -> None:
     """Attack the API behind HAProxy with connections, half-open calls and watchers that do not read."""
-    result = measure(idle, half_open, watchers, inflated, per_s, seconds)
+    result = measure(idle, half_open, watchers, per_s, seconds)
     data, failures = asdict(result), result.failures
     said = [f"failed: {failure}" for failure in failures] or ["nothing failed"]
     report(data, OUT, {"Beside the attack": figures_of(data)}, *said)

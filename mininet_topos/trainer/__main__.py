@@ -7,8 +7,6 @@ controller says. Errors of this never reach the training. SIGTERM to rank 0 ends
 starts next; a second SIGTERM kills the process. Each rank writes the file that ``log`` describes.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +15,7 @@ import typer
 from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, neighbours
 from mininet_topos.trainer.log import TrainingLog
 from mininet_topos.trainer.mesh import PeerLostError, connect
-from mininet_topos.trainer.sockets import SharesFile, find_opened, publish_opened
+from mininet_topos.trainer.sockets import SharesFile, publish_opened
 from mininet_topos.trainer.training import (
     Drift,
     Jitter,
@@ -26,56 +24,16 @@ from mininet_topos.trainer.training import (
     Slow,
     StopRequest,
     Straggler,
+    announcement,
+    registered,
     train,
-    unreported,
 )
 from offline.scenarios.variation import Variation
 from signalbox.errors import InvalidInput
-from signalbox.jobs.reports import Step
 from signalbox.jobs.spec import MAX_SUBFLOWS, Algorithm, Striping
 from signalbox.jobs.subflows import port_classes
 
 FLOAT_BYTES = 4
-
-
-@contextmanager
-def _announced(
-    spec: RankSpec, api: str | None, lease_s: float, directory: Path, reports_connections: bool
-) -> Iterator[Callable[[], Step]]:
-    """Yield the function that makes the context of an iteration.
-
-    Rank 0 keeps the job registered meanwhile, if there is a controller, and writes the shares of split flows into
-    ``directory``."""
-    if api is None or spec.rank:
-        yield unreported
-        return
-    # Only rank 0 needs gRPC, and a demo starts twelve of these processes on two cores.
-    from mininet_topos.trainer.training import announcement
-    from signalbox.joining import join
-    from signalbox.route_following import Route, shares_of
-
-    def write_shares(routes: tuple[Route, ...]) -> None:
-        shares.write({f"{src}>{dst}": subflows for (src, dst), subflows in shares_of(routes).items()})
-
-    announced = announcement(
-        spec.job_id,
-        spec.peers,
-        spec.algorithm,
-        spec.elements * FLOAT_BYTES,
-        lease_s,
-        spec.max_subflows,
-        spec.striping,
-        reports_connections,
-        spec.compute_s,
-    )
-    shares = SharesFile(directory)
-    with join(
-        announced,
-        address=api,
-        on_routes=write_shares if spec.follows_shares else None,
-        connections=lambda: find_opened(directory, spec.size),
-    ) as joined:
-        yield joined.step
 
 
 def run(
@@ -134,8 +92,14 @@ def run(
     stop, raw = StopRequest(), TrainingLog(out)
     stop.listen()
     try:
+        announced = None
+        if api and rank == 0:
+            announced = announcement(
+                *(job, addresses, algorithm, elements * FLOAT_BYTES, lease_s, max_subflows, striping),
+                *(reports_connections, compute_s),
+            )
         with (
-            _announced(spec, api, lease_s, rendezvous, reports_connections) as step,
+            registered(announced, api, rendezvous) as step,
             connect(rendezvous, rank, spec.peers, to, from_, classes, stall_timeout_s=stall_timeout_s) as mesh,
         ):
             publish_opened(rendezvous, rank, mesh.opened)

@@ -9,7 +9,9 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -19,7 +21,7 @@ import typer
 from mininet_topos.trainer.collective import COLLECTIVES, Vector, expected_result, training_vector
 from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.mesh import Mesh
-from mininet_topos.trainer.sockets import SharesFile, weights_of
+from mininet_topos.trainer.sockets import SharesFile, find_opened, weights_of
 from offline.scenarios.variation import STEADY, Variation
 from signalbox.jobs.reports import Step
 from signalbox.jobs.spec import Algorithm, JobSpec, Striping
@@ -91,7 +93,7 @@ class RankSpec:
     @property
     def follows_shares(self) -> bool:
         """True if the rank divides its bytes by the shares in the controller's route stream."""
-        return self.max_subflows > 1 and self.striping is not Striping.EVEN
+        return follows_shares(self)
 
 
 class StopRequest:
@@ -112,6 +114,36 @@ class StopRequest:
 def unreported() -> Step:
     """Return the context of an iteration that is not reported."""
     return Step(lambda *_: None)
+
+
+def follows_shares(spec: RankSpec | JobSpec) -> bool:
+    """Return whether ranks divide their bytes by the shares in the controller's route stream."""
+    return spec.max_subflows > 1 and spec.striping is not Striping.EVEN
+
+
+@contextmanager
+def registered(spec: JobSpec | None, api: str | None, directory: Path) -> Iterator[Callable[[], Step]]:
+    """Yield the function that makes the context of an iteration, while the job is registered if there is a controller.
+
+    ``spec``: the job at its rank 0, None at other ranks. Rank 0 reports the connections of all ranks, and writes the
+    shares of split flows into ``directory``."""
+    if spec is None or api is None:
+        yield unreported
+        return
+    # Only rank 0 needs gRPC, and a demo starts twelve of these processes on two cores.
+    from signalbox.joining import join
+    from signalbox.route_following import Route, shares_of
+
+    def write_shares(routes: tuple[Route, ...]) -> None:
+        SharesFile(directory).write({f"{src}>{dst}": subflows for (src, dst), subflows in shares_of(routes).items()})
+
+    with join(
+        spec,
+        address=api,
+        on_routes=write_shares if follows_shares(spec) else None,
+        connections=lambda: find_opened(directory, len(spec.endpoints)),
+    ) as joined:
+        yield joined.step
 
 
 def train(

@@ -31,8 +31,18 @@ from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, Vector,
 from mininet_topos.trainer.log import Iteration, TrainingLog
 from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
 from mininet_topos.trainer.parts import Part, WholeJob, as_wired, read_job
-from mininet_topos.trainer.sockets import POLL_S, find_opened, publish_opened
-from mininet_topos.trainer.training import Drift, Jitter, Seed, Slow, StopRequest, Straggler, chance_of, unreported
+from mininet_topos.trainer.sockets import POLL_S, publish_opened
+from mininet_topos.trainer.training import (
+    Drift,
+    Jitter,
+    Seed,
+    Slow,
+    StopRequest,
+    Straggler,
+    chance_of,
+    registered,
+    unreported,
+)
 from offline.scenarios.variation import STEADY, Variation
 from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.jobs.reports import Step
@@ -311,20 +321,6 @@ def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
     raise TimeoutError(f"job {job.spec.job_id} was not wired within {WIRED_S:g} s")
 
 
-@contextmanager
-def _announced(spec: JobSpec, rank: int, api: str | None, directory: Path) -> Iterator[Callable[[], Step]]:
-    """Yield the function that makes the context of an iteration.
-
-    Rank 0 keeps the job registered meanwhile, if there is a controller."""
-    if api is None or rank:
-        yield unreported
-        return
-    from signalbox.joining import join  # only rank 0 needs gRPC
-
-    with join(spec, address=api, connections=lambda: find_opened(directory, len(spec.endpoints))) as joined:
-        yield joined.step
-
-
 def run(
     spec: Annotated[Path, typer.Option(help="File of the job in JSON, the same on every rank.")],
     rank: Annotated[int, typer.Option(min=0, help="Index of this process into the job's endpoints.")],
@@ -355,7 +351,7 @@ def run(
         raw = TrainingLog(out)
         rendezvous.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            step = stack.enter_context(_announced(job.spec, rank, api, rendezvous))
+            step = stack.enter_context(registered(None if rank else job.spec, api, rendezvous))
             job = _wired(job, rank, api, rendezvous)
             meeting = stack.enter_context(Meeting(rendezvous, rank, size))
             meshes = stack.enter_context(connections(job, rank, rendezvous, stall_timeout_s))

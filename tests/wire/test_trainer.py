@@ -17,12 +17,11 @@ import numpy as np
 import pytest
 
 from controller.planning.problem import FlowId, PathShare
-from mininet_topos.trainer.__main__ import _announced
 from mininet_topos.trainer.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
 from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
 from mininet_topos.trainer.sockets import SharesFile, find, find_opened, publish_opened
-from mininet_topos.trainer.training import RankSpec, StopRequest, train
+from mininet_topos.trainer.training import RankSpec, StopRequest, announcement, registered, train
 from signalbox.jobs.spec import Algorithm, JobId, Striping
 from signalbox.jobs.subflows import port_classes
 from tests.support.waiting import DEADLINE_S, in_parallel, until
@@ -269,7 +268,7 @@ def test_a_killed_rank_ends_the_job_with_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_rank_0_writes_its_shares_and_reports_the_connections_of_all(api: Running, tmp_path: Path) -> None:
-    spec = RankSpec("job", 0, (H1, H2), elements=1000, max_subflows=2)
+    spec = announcement("job", (H1, H2), Algorithm.RING_ALL_REDUCE, 4000, 60.0, 2, reports_connections=True)
     publish_opened(tmp_path, 0, [(H1, 40_001, H2, 50_001), (H1, 40_002, H2, 50_001)])
     job_id, registry, shares = JobId("job"), api.control.registry, SharesFile(tmp_path)
     flow = FlowId(H1, H2, "job")
@@ -278,7 +277,7 @@ def test_rank_0_writes_its_shares_and_reports_the_connections_of_all(api: Runnin
         api.control.routes[flow] = (PathShare(VIA_SPINE, 0.75), PathShare(VIA_SPINE, 0.25))
         api.control.routes_generation += 1
 
-    with _announced(spec, api.addresses[0], 60.0, tmp_path, True) as step:
+    with registered(spec, api.addresses[0], tmp_path) as step:
         until(lambda: job_id in registry.jobs)
         publish_opened(tmp_path, 1, [])
         until(lambda: (H1, H2) in registry.jobs[job_id].dividing.connections)

@@ -126,6 +126,6 @@ def by_mode(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def worst(lines: Iterable[Mapping[str, Any]], name: str, mode: str = Mode.PLANNED) -> float | None:
-    """Return the largest value of a column over all repetitions in a mode; None if nothing was measured."""
-    return max((line[name] for line in lines if line["mode"] == mode and line[name] is not None), default=None)
+def worst(lines: Iterable[Mapping[str, Any]], name: str) -> float | None:
+    """Return the largest value of a column over all planned repetitions; None if nothing was measured."""
+    return max((line[name] for line in lines if line["mode"] == Mode.PLANNED and line[name] is not None), default=None)
