@@ -129,12 +129,6 @@ def simulate_command(
     iterations: Annotated[
         int, typer.Option(min=1, help="Number of iterations of every job, after which the job ends.")
     ] = _DEFAULTS.iterations,
-    random_starts: Annotated[
-        float | None,
-        typer.Option(
-            min=0, max=1e6, metavar="S", help="Draw starts from 0 to S seconds.", show_default="from the files"
-        ),
-    ] = _DEFAULTS.random_starts_s,
     replan: Annotated[
         Replan,
         typer.Option(
@@ -181,15 +175,13 @@ def simulate_command(
     """Simulate training: all-reduce times and slowdowns of every job. Exit status 3: a job had no path."""
     options: FabricOptions = ctx.obj
     if shared:
-        if scheme or random_starts is not None or fail_at or repair_at is not None:
-            message = "leave out --scheme, --random-starts, --fail-at and --repair-at"
-            raise typer.BadParameter(message, param_hint="--shared")
+        if scheme or fail_at or repair_at is not None:
+            raise typer.BadParameter("leave out --scheme, --fail-at and --repair-at", param_hint="--shared")
         compared = _shared_report(options, shared, jitter, iterations, time_limit)
         show(compared, lambda: _shared_plans(compared))
         return
     how = Options(
         iterations=iterations,
-        random_starts_s=random_starts,
         replan=replan,
         sharing=sharing,
         lose_sent=lose_sent,

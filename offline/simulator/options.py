@@ -48,8 +48,6 @@ class Options:
 
     iterations: int = 10
     """Number of iterations of each job."""
-    random_starts_s: float | None = None
-    """Upper end of random start times in seconds, which are uniform from 0; None: the jobs' own start times."""
     replan: Replan = Replan.HYSTERESIS
     sharing: Sharing = Sharing.EQUAL
     min_gain: float = 0.02
@@ -65,4 +63,4 @@ class Options:
     max_wait: float = 0.02
     """Largest wait of a job for its slot in an iteration, as a fraction of the iteration on its circle."""
     seed: int = 1
-    """Seed of hashes, start times and compute times."""
+    """Seed of hashes and compute times."""

@@ -20,7 +20,6 @@ def report(
     - ``outcomes``: outcome of each scheme, with its name."""
     return {
         "iterations": options.iterations,
-        "random_starts_s": options.random_starts_s,
         "replan": options.replan.value,
         "striping": striping,
         "sharing": options.sharing.value,

@@ -184,11 +184,8 @@ class _Simulation:
         self._before_s = 0.0
         for from_s, problem in stages[1:]:
             self._schedule(from_s, partial(self._change_links, problem))
-        starts = random.Random(options.seed)
         for job in self._jobs:
-            until_s = options.random_starts_s
-            start_s = job.spec.start_s if until_s is None else starts.uniform(0, until_s)
-            start_s = job.spec.slot.start_s if job.spec.slot else start_s
+            start_s = job.spec.slot.start_s if job.spec.slot else job.spec.start_s
             self._schedule(start_s, partial(self._communicate, job))
 
     def run(self) -> Outcome:

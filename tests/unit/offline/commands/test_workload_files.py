@@ -286,7 +286,7 @@ def test_json_has_every_iteration_of_every_job_under_every_scheme(simulate: Sign
     found = result.json
     assert result.status == 0
     assert found | {"schemes": []} == {
-        "iterations": 2, "random_starts_s": None, "replan": "hysteresis", "striping": "by_share", "sharing": "equal",
+        "iterations": 2, "replan": "hysteresis", "striping": "by_share", "sharing": "equal",
         "lose_sent": False, "max_moves": 256, "seed": 1, "bound": 1.0, "schemes": [],
     }  # fmt: skip
     assert [scheme["scheme"] for scheme in found["schemes"]] == ["greedy", "ecmp"]

@@ -64,19 +64,6 @@ def test_a_flow_of_two_parts_is_moved_in_both() -> None:
     assert [i.all_reduce_s for i in outcome.jobs[0].iterations] == pytest.approx([0.4])
 
 
-def test_start_times_may_be_drawn() -> None:
-    """Each seed gives other times, within the requested range."""
-    fabric = fabric_of(leaves=2, spines=1)
-    jobs = [job(fabric, name, [[(0, n), (1, n)]], start_s=5.0) for n, name in enumerate("ab")]
-    seen = set()
-    for seed in (1, 1, 2):
-        options = replace(ONE, random_starts_s=3.0, seed=seed)
-        starts = [times.iterations[0].start_s for times in run([stage(fabric, jobs)], jobs, over(0), options).jobs]
-        assert all(0 <= start_s <= 3 for start_s in starts)
-        seen.add(tuple(starts))
-    assert len(seen) == 2
-
-
 def test_a_ring_waits_for_its_slowest_flow_and_the_job_for_its_slowest_ring() -> None:
     """Each of the two rings of a job sends one flow out of leaf 0.
 
