@@ -1,9 +1,13 @@
-"""Local search for smaller slowdowns of jobs with several phases (``efficiency``).
+"""Simulated annealing for smaller slowdowns of jobs with several phases (``efficiency``).
 
-The search lowers the slowdown of one job after the other, the largest first. For this, one phase of the job must become
-faster, and the job's other phases may become slower by up to half of the gain. Jobs that are at least as slow keep the
-slowdowns of all their phases. Faster jobs may become as slow as the job is afterwards. So the sorted slowdowns only get
-smaller. The method is the local search of ``search``, with limits for phases instead of jobs.
+The slowdown of a phase is the largest load that it sees, so most moves do not change it. The search therefore lowers a
+smooth value. The smooth slowdown of a phase is the 16-norm (``_EXPONENT``) of all loads that it sees; a job's is the
+sum of share * smooth slowdown over its phases; the value is the 16-norm of those of all jobs. A proposed move that
+raises the value is accepted with a probability that falls with the temperature (Kirkpatrick, Gelatt and Vecchi,
+"Optimization by simulated annealing", 1983). Proposals are evaluated many at once; of the accepted ones, those are made
+that share no link. The best routes are kept: those with the smallest sorted slowdowns.
+
+Rounds get longer, and do not depend on the time limit, so a longer limit continues the same search.
 
 Flows that are split take part as *pieces*: each subflow is a whole flow of the search, with its share of the demand. A
 whole flow that may be split has two equal pieces, unless it has a route already.
@@ -15,35 +19,36 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
 from controller.fabric.topology import Path
 from controller.planning.bounds import Bounds, phase_bounds
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE, of_iterations
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, is_less, of_iterations
+from controller.planning.greedy import PathChoices, PathTable
+from controller.planning.next_hops import NextHops
 from controller.planning.plan import Draft, draft
 from controller.planning.problem import Floats, Flow, FlowId, Ints, PathShare, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split_flows.dividing import exactly_one
-from controller.planning.whole_flows.search import CappedLoads, Links, LocalSearch
 
 _MOST_PIECES = 4_000
 """Number of pieces above which there is no search."""
 _MOST_LOADS = 2_000_000
-"""Largest number of loads (cell, link); a larger problem is not searched."""
-_STEPS, _STEPS_OF_EACH = 2_000, 10
-"""Number of steps of all attempts together for n pieces: ``_STEPS`` + ``_STEPS_OF_EACH`` * n."""
-_ROUNDS = 6
-"""Number of rounds in a row without smaller slowdowns, after which the search ends."""
-_PEAKED = 8
-"""Exponent of the random numbers that say which phase may get slower."""
-_PATIENCE = 200
-"""Number of steps without progress after which an attempt is given up."""
-_PARTS = (0.0, 0.5, 0.8)
-"""Goals of a phase: its bound, then values at these parts of the distance from the bound to its slowdown."""
-_GIVEN = 0.5
-"""Part of a phase's gain that the job's other phases may give back."""
-_ROUNDING = 1e-7
+"""Largest number of loads (link, job, phase); a larger problem is not searched."""
+_EXPONENT = 16
+"""Power of loads and slowdowns; a power of two."""
+_ROUNDS, _DETERMINISTIC_ROUNDS, _IDLE_ROUNDS = 7, 4, 4
+"""Largest number of rounds, with and without a deadline, and number of rounds in a row without smaller slowdowns."""
+_PROPOSALS, _PROPOSALS_OF_EACH = 100, 20
+"""Number of proposals in the first round for n pieces: ``_PROPOSALS`` + ``_PROPOSALS_OF_EACH`` * n.
+
+Every further round has twice as many."""
+_COOL, _HOTTER, _HOTTEST, _COLDEST = 0.001, 4.0, 0.05, 0.0003
+"""Temperatures, relative to the value: at the start of the first round; how many times as hot each further round
+starts; the hottest start; at the end of each round."""
+_MOST_PROPOSED, _MOST_VALUES = 64, 60_000
+"""Largest number of proposals that are evaluated at once, and largest number of loads in their evaluation."""
+_ROUNDING = 1e-9
 
 
 def shortened(problem: Problem, bounds: Bounds, best: Draft, limits: PlanLimits) -> Draft | None:
@@ -53,17 +58,23 @@ def shortened(problem: Problem, bounds: Bounds, best: Draft, limits: PlanLimits)
     share, least = problem.phase_share, phase_bounds(problem, bounds.cuts, bounds.cuts.most)
     if share is None or limits.max_moves == 0 or problem.paths.stretch or limits.left_s <= 0:
         return None
-    own = dict(zip(problem.numbers.job_ids, of_iterations(problem, least, share).tolist(), strict=True))
-    if all(slowdown <= own[job] * (1 + SLOWDOWN_TOLERANCE) for job, slowdown in best.job_slowdown.items()):
+    floors = dict(zip(problem.numbers.job_ids, of_iterations(problem, least, share).tolist(), strict=True))
+    if all(slowdown <= floors[job] * (1 + SLOWDOWN_TOLERANCE) for job, slowdown in best.job_slowdown.items()):
         return None
     pieces = _pieces(problem, best.routes)
-    flows = [flow for of in pieces.values() for flow, _ in of]
-    if len(flows) > _MOST_PIECES or len(share) * len(problem.capacity_bps) > _MOST_LOADS:
+    of_pieces = problem.with_flows(flow for of in pieces.values() for flow, _ in of)
+    crossing, phases = of_pieces.numbers.crossing, np.bincount(problem.numbers.cell_job).max(initial=1)
+    loads = len(problem.capacity_bps) * len(problem.numbers.job_ids) * int(phases)
+    if not len(crossing) or len(of_pieces.flows) > _MOST_PIECES or loads > _MOST_LOADS:
         return None
     start = {flow.id: whole(path) for of in pieces.values() for flow, path in of}
+    # Flows without a route have no loads, but their cells have numbers.
     unrouted = [flow for flow in problem.flows if flow.id not in pieces]
-    search = _IterationSearch(problem.with_flows([*flows, *unrouted]), start, limits, share, least)
-    if not search.lower(_STEPS + _STEPS_OF_EACH * len(flows)):
+    of_pieces = of_pieces.with_flows([*of_pieces.flows, *unrouted])
+    choices = PathChoices(of_pieces, NextHops(of_pieces, crossing.tolist()))
+    search = _PhaseSearch(of_pieces, start, limits, share, least, choices)
+    own = np.array([floors[job] for job in problem.numbers.job_ids])
+    if not search.listed or not search.lower(own):
         return None
     placed = search.routes()
     found = draft(problem, best.solver, {flow: _joined(of, placed) for flow, of in pieces.items()})
@@ -97,131 +108,155 @@ def _joined(pieces: Sequence[tuple[Flow, Path]], placed: Routes) -> Route:
     return exactly_one(bps)
 
 
-class _IterationSearch(LocalSearch):
-    def __init__(self, problem: Problem, start: Routes, limits: PlanLimits, share: Floats, least: Floats) -> None:
-        self._share, self._least = share, least
-        self._job_of_cell: Ints = problem.numbers.cell_job
-        self._of_phases = _PhaseLoads(problem)
-        super().__init__(problem, start, limits, self._of_phases)
+class _PhaseSearch:
+    """Subflows, their paths, and what each cell sees on each link.
 
-    def lower(self, steps: int) -> bool:
-        """Lower the slowdowns in at most ``steps`` steps; return whether any slowdown was lowered."""
-        end, found, round_number = self._step + steps, False, 0
-        while round_number < _ROUNDS and not self._over:
-            slower = self._which_get_slower(round_number)
-            round_number += 1
-            for job in np.argsort(-self._now()[1], kind="stable").tolist():
-                while self._lower_job(job, slower, end):
-                    found, round_number = True, 0
-        return found
+    Links have the numbers of ``NextHops``. Cells are in arrays of shape (jobs, phases), padded with empty cells.
+    ``own``: load of each link by each cell alone. ``seen``: load that each cell sees; 0 where it has no flow."""
 
-    def _which_get_slower(self, round_number: int) -> Floats:
-        """Return weights of cells that divide a job's delay: first all to its shortest phase, later at random."""
-        if round_number == 0:
-            shortest = np.full(len(self._problem.numbers.job_ids), np.inf)
-            np.minimum.at(shortest, self._job_of_cell, self._share)
-            return (self._share <= shortest[self._job_of_cell]).astype(np.float64)
-        return self._share if round_number == 1 else self._noise.random(len(self._share)) ** _PEAKED
+    def __init__(
+        self,
+        problem: Problem,
+        start: Routes,
+        limits: PlanLimits,
+        share: Floats,
+        least: Floats,
+        choices: PathChoices,
+    ) -> None:
+        numbers, next_hops = problem.numbers, choices.next_hops
+        self._problem, self._start, self._limits, self._next_hops = problem, start, limits, next_hops
+        self._random = np.random.default_rng(limits.seed)
+        table = PathTable(problem, choices)
+        self._pair, self._paths = table.pair, table.paths
+        jobs, phases = len(numbers.job_ids), table.bps.shape[1]
+        first = np.searchsorted(numbers.cell_job, np.arange(jobs))
+        place = numbers.cell_job, np.arange(len(share)) - first[numbers.cell_job]
+        self._share, self._floor = np.zeros((jobs, phases)), np.ones((jobs, phases))
+        self._share[place], self._floor[place] = share, np.maximum(1.0, least)
+        self._per_bps: Floats = np.append(1 / next_hops.capacity_bps[:-1], 0.0)
+        job = numbers.job[next_hops.flows]
+        self._job, self._bps = job, table.bps
+        self._paths_of: Ints = (~table.missing).sum(axis=1)[self._pair]
+        self._movable: Ints = np.flatnonzero(self._paths_of > 1)
+        self._at: Ints = table.columns(start)[1]
+        self.listed = bool((self._at >= 0).all())
+        """Whether ``PathChoices.options`` has all paths of the start. If not, there is no search."""
+        flows = [problem.flows[number] for number in next_hops.flows.tolist()]
+        self._runs = np.array([flow.id in problem.in_force for flow in flows], bool)
+        running = table.columns({flow.id: flow.current or start[flow.id] for flow in flows})
+        self._running: Ints = self._at.copy() if any(len(flow.current or ()) > 1 for flow in flows) else running[1]
+        self.lay()
 
-    def _now(self) -> tuple[Floats, Floats]:
-        """Return the slowdown of each cell, and the slowdown of each job."""
-        of_cells: Floats = np.maximum(self._least, self._of_phases.slowdowns_of_cells())
-        return of_cells, of_iterations(self._problem, of_cells, self._share)
+    def lay(self) -> None:
+        """Compute all loads from the paths of the flows."""
+        links = self._paths[self._pair, self._at]
+        self._own: Floats = np.zeros((len(self._per_bps), *self._share.shape))
+        loads = self._bps[:, None] * self._per_bps[links][:, :, None]
+        np.add.at(self._own, (links, self._job[:, None]), loads)
+        self._peak: Floats = np.zeros(self._own.shape[:2])
+        self._total: Floats = np.zeros(len(self._own))
+        self._seen, self._powers = np.zeros_like(self._own), np.zeros_like(self._own)
+        self._look(np.arange(len(self._own)))
 
-    def _lower_job(self, job: int, slower: Floats, end: int) -> bool:
-        if self._step >= end or self._over:
-            return False
-        now, of_jobs = self._now()
-        most = self._share * (now - self._least)
-        mine = np.flatnonzero((self._job_of_cell == job) & (most > 0))
-        for cell in mine[np.argsort(-most[mine], kind="stable")].tolist():
-            for part in _PARTS:
-                gain = (1 - part) * most[cell]
-                if gain * (1 - _GIVEN) <= SLOWDOWN_TOLERANCE * of_jobs[job] or self._step >= end or self._over:
+    def _look(self, links: Ints) -> None:
+        own = self._own[links]
+        own[own < _ROUNDING] = 0.0
+        peak = own.max(axis=2)
+        total = peak.sum(axis=1)
+        seen = np.where(own > 0, (total[:, None] - peak)[:, :, None] + own, 0.0)
+        self._own[links], self._peak[links], self._total[links] = own, peak, total
+        self._seen[links], self._powers[links] = seen, _power(seen)
+
+    def slowdowns(self) -> Floats:
+        """Return the slowdown of each job."""
+        slowdowns: Floats = (self._share * np.maximum(self._floor, self._seen.max(axis=0))).sum(axis=1)
+        return np.maximum(1.0, slowdowns)
+
+    def lower(self, least: Floats) -> bool:
+        """Lower the sorted slowdowns; return whether any got smaller. ``least``: lower bound of each job's slowdown."""
+        best, best_at, found = np.sort(self.slowdowns())[::-1].tolist(), self._at.copy(), False
+        values = self._own[0].size * 2 * self._paths.shape[2]
+        size = max(1, min(_MOST_PROPOSED, len(self._movable) // 4, _MOST_VALUES // values))
+        idle, reached = 0, False
+        for number in range(_DETERMINISTIC_ROUNDS if self._limits.deterministic else _ROUNDS):
+            idle += 1
+            if idle > _IDLE_ROUNDS or not len(self._movable):
+                break
+            steps = (_PROPOSALS + _PROPOSALS_OF_EACH * len(self._movable) << number) // size
+            hottest = min(_HOTTEST, _COOL * _HOTTER**number)
+            for step in range(steps):
+                if self._limits.left_s <= 0 or reached:
                     break
-                allowed = np.maximum(0.0, of_jobs[job] - (1 - _GIVEN) * gain - of_jobs)
-                allowed[job] = _GIVEN * gain
-                takes = np.where(np.arange(len(now)) == cell, 0.0, slower)
-                takes /= np.maximum(_ROUNDING, np.bincount(self._job_of_cell, takes, len(of_jobs)))[self._job_of_cell]
-                limits = now + allowed[self._job_of_cell] * takes / np.maximum(_ROUNDING, self._share)
-                limits[cell] = now[cell] - (1 - part) * (now[cell] - self._least[cell])
-                if self._reach_limits(limits, end):
-                    return True
-        return False
-
-    def _reach_limits(self, limits: Floats, end: int) -> bool:
-        before, self._of_phases.limits = self._of_phases.limits, limits
-        found = self.reach(self._ceilings, end - self._step, _PATIENCE)
-        if not found:
-            self._of_phases.limits = before
+                self._propose(size, hottest * (_COLDEST / hottest) ** (step / steps))
+                now = self.slowdowns()
+                if now.max() <= best[0] * (1 + SLOWDOWN_TOLERANCE):
+                    ordered = np.sort(now)[::-1].tolist()
+                    if is_less(ordered, best):
+                        best, best_at, found, idle = ordered, self._at.copy(), True, 0
+                        reached = bool((now <= least * (1 + SLOWDOWN_TOLERANCE)).all())
+            self._at = best_at.copy()
+            self.lay()
         return found
 
+    def _propose(self, size: int, temperature: float) -> None:
+        """Make those of ``size`` random moves that are accepted and share no link with one another."""
+        flows = self._movable[self._random.integers(len(self._movable), size=size)]
+        paths = (self._random.random(size) * self._paths_of[flows]).astype(np.int64)
+        old, new = self._paths[self._pair[flows], self._at[flows]], self._paths[self._pair[flows], paths]
+        same, nothing = new[:, :, None] == old[:, None, :], len(self._own) - 1
+        old, new = np.where(same.any(axis=1), nothing, old), np.where(same.any(axis=2), nothing, new)
+        links, sign = np.concatenate([old, new], axis=1), np.repeat([-1.0, 1.0], old.shape[1])
+        now = _power(self._floor) + self._powers.sum(axis=0)
+        before, after = self._value(now[None]), self._value(now + self._changes(flows, links, sign))
+        accepted = after - before <= temperature * before * self._random.exponential(size=size)
+        taken: set[int] = {nothing}
+        for index in np.flatnonzero(accepted & (paths != self._at[flows])).tolist():
+            flow, touched = int(flows[index]), set(links[index].tolist()) - {nothing}
+            if taken.isdisjoint(touched) and self._may_move(flow):
+                taken |= touched
+                self._at[flow] = paths[index]
+                loads = (sign * self._per_bps[links[index]])[:, None] * self._bps[flow]
+                np.add.at(self._own, (links[index], self._job[flow]), loads)
+        if len(taken) > 1:
+            self._look(np.array(sorted(taken)))
 
-class _PhaseLoads(CappedLoads):
-    """Loads with a limit for the slowdown of each cell.
+    def _may_move(self, flow: int) -> bool:
+        most, moved = self._limits.max_moves, self._runs & (self._at != self._running)
+        return most is None or not self._runs[flow] or bool(moved[flow]) or int(moved.sum()) < most
 
-    ``own``: load of each link by each cell alone; shape (cells, links)."""
+    def _value(self, sums: Floats) -> Floats:
+        """Return the smooth value of each entry of ``sums``, the sums of the powers that cells see."""
+        of_job = (self._share * _root(np.maximum(1.0, sums))).sum(axis=2)
+        return _root(_power(of_job).sum(axis=1))
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        numbers = problem.numbers
-        used, self._group = np.unique(numbers.cell_job, return_inverse=True)
-        self._first = np.searchsorted(numbers.cell_job, used)
-        self._per_bps: Floats = 1 / numbers.capacity_bps
-        starts = np.searchsorted(numbers.entry_flow, np.arange(len(problem.flows) + 1)).tolist()
-        entries = [slice(*ends) for ends in pairwise(starts)]
-        self._cells = [numbers.entry_cell[of] for of in entries]
-        self._bps = [numbers.entry_bps[of] for of in entries]
-        self.own: Floats = np.zeros((len(numbers.cell_job), len(problem.capacity_bps)))
-        self.limits: Floats = np.full(len(numbers.cell_job), np.inf)
+    def _changes(self, flows: Ints, links: Ints, sign: Floats) -> Floats:
+        """Return the change of the sums of powers when a flow leaves or joins links; shape (flows, jobs, phases)."""
+        job, place = self._job[flows][:, None], np.arange(len(flows))[:, None]
+        own = self._own[links, job] + (sign * self._per_bps[links])[:, :, None] * self._bps[flows][:, None]
+        own[own < _ROUNDING] = 0.0
+        before, seen = self._peak[links, job], self._seen[links]
+        after = np.where(seen > 0, seen + (own.max(axis=2) - before)[:, :, None, None], 0.0)
+        others = (self._total[links] - before)[:, :, None]
+        after[place, np.arange(len(sign)), job] = np.where(own > 0, others + own, 0.0)
+        changes: Floats = (_power(after) - self._powers[links]).sum(axis=1)
+        return changes
 
-    def slowdowns_of_cells(self) -> Floats:
-        slowdowns: Floats = np.maximum(1.0, self._seen(self.own).max(axis=1))
-        return slowdowns
+    def routes(self) -> dict[FlowId, Route]:
+        """Return the route of every flow. Flows within one leaf keep the route of the start."""
+        routes = dict(self._start)
+        for flow, links in zip(self._next_hops.flows.tolist(), self._paths[self._pair, self._at], strict=True):
+            routes[self._problem.flows[flow].id] = whole(self._next_hops.path(links))
+        return routes
 
-    def put(self, flow: int, path: Links) -> None:
-        super().put(flow, path)
-        self._add(flow, path, 1)
 
-    def remove(self, flow: int) -> None:
-        self._add(flow, self.at[flow] or (), -1)
-        super().remove(flow)
+def _power(values: Floats) -> Floats:
+    """Return the values to the power ``_EXPONENT``."""
+    for _ in range(_EXPONENT.bit_length() - 1):
+        values = values * values
+    return values
 
-    def limit(self, limits: Sequence[float]) -> None:
-        """Do nothing: cells have limits here, and jobs have none."""
 
-    def excess(self, flow: int, paths: Ints) -> Floats:
-        cells, own = self._cells[flow], self.own[:, paths]
-        alone = self._bps[flow][:, None, None] * self._per_bps[paths]
-        own[cells] += alone
-        beyond: Floats = self._beyond(own).max(axis=0)
-        beyond[beyond < _ROUNDING] = 0.0
-        beyond[(alone > self.limits[cells][:, None, None] + _ROUNDING).any(axis=0)] = np.inf
-        return beyond
-
-    def full(self, link: int) -> bool:
-        return bool((self._beyond(self.own[:, link]) > _ROUNDING).any())
-
-    def all_full(self) -> list[int]:
-        links: list[int] = np.flatnonzero((self._beyond(self.own) > _ROUNDING).any(axis=0)).tolist()
-        return links
-
-    def relieves(self, flow: int, link: int) -> bool:
-        own = self.own[:, link].copy()
-        own[self._cells[flow]] -= self._bps[flow] * self._per_bps[link]
-        return not (self._beyond(own) > _ROUNDING).any()
-
-    def _add(self, flow: int, path: Links, sign: int) -> None:
-        links = np.array(path, np.int64)
-        self.own[np.ix_(self._cells[flow], links)] += sign * np.outer(self._bps[flow], self._per_bps[links])
-
-    def _seen(self, own: Floats) -> Floats:
-        """Return the load of each link as each cell sees it: its own load, and the largest phase of each other job."""
-        peak = np.maximum.reduceat(own, self._first, axis=0)
-        seen: Floats = np.where(own > _ROUNDING, peak.sum(axis=0) + own - peak[self._group], 0.0)
-        return seen
-
-    def _beyond(self, own: Floats) -> Floats:
-        limits = self.limits.reshape(-1, *[1] * (own.ndim - 1))
-        beyond: Floats = np.maximum(0.0, self._seen(own) - limits)
-        return beyond
+def _root(values: Floats) -> Floats:
+    for _ in range(_EXPONENT.bit_length() - 1):
+        values = np.sqrt(values)
+    return values
