@@ -31,9 +31,7 @@ def test_jobs_begin_while_others_train_and_end_when_asked(lab_prefix: str, tmp_p
         ]
         for job in jobs:
             on.begin(job)
-            for _ in on.until(on.now_s + DEADLINE_S):
-                if len(on.iterations_of(job.job_id)) >= 2:
-                    break
+            on.wait_for_training()
         on.end_all()
         for job in jobs:
             assert all(ok for *_, ok in on.iterations_of(job.job_id))
