@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from tests.support.doc_pages import ROOT
+from tests.support.syntax import statements
 
 CHECKS = {"fail", "raises", "warns"}
 """Functions of pytest that assert."""
@@ -43,7 +44,7 @@ def _always(statement: ast.stmt) -> bool:
 
 
 def only_under_conditions(tree: ast.Module) -> Iterator[str]:
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    functions = (node for node in statements(tree) if isinstance(node, ast.FunctionDef))
     for function in functions:
         if function.name.startswith("test_") and not always_checks(function.body) and checks(function):
             yield function.name

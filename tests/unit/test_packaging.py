@@ -21,6 +21,7 @@ from packaging.version import Version
 
 from signalbox.distributions import CLIENT, COMMANDS, CONTROLLER, OFFLINE
 from tests.support.doc_pages import ROOT
+from tests.support.syntax import statements
 
 PROJECTS: dict[str, Any] = {
     name: tomllib.loads((ROOT / file).read_text())
@@ -71,7 +72,7 @@ def imported(distribution: str) -> set[str]:
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -80,7 +80,7 @@ def test_a_subclass_counts_as_its_class_and_the_subject_of_a_limit_is_told() -> 
     assert found["RetryInfo"].retry_delay.seconds == 2
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(st.lists(st.builds(FieldProblem, st.text(max_size=600), st.text(min_size=1, max_size=600)), min_size=1))
 def test_any_problems_fit_into_trailers(problems: list[FieldProblem]) -> None:
     status = errors.status_of(InvalidInput(tuple(problems)))

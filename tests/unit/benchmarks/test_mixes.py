@@ -86,7 +86,7 @@ def test_neither_more_subflows_nor_more_time_are_worse(name: str, monkeypatch: p
     plans = [
         [
             answered(plan(problem_of(instance, most), PlanLimits(time_limit_s=seconds, ecmp_draws=0)))
-            for seconds in (1e-9, 0.01, 0.1, 1, 10)
+            for seconds in (1e-9, 0.01, 1, 10)
         ]
         for most in (1, 2, 8)
     ]
@@ -97,7 +97,7 @@ def test_neither_more_subflows_nor_more_time_are_worse(name: str, monkeypatch: p
                 assert after.max_slowdown <= before.max_slowdown * (1 + SLOWDOWN_TOLERANCE)
 
 
-@pytest.mark.parametrize("objective", [None, *Objective])
+@pytest.mark.parametrize("objective", [None, Objective.PHASE])
 def test_the_command(objective: Objective | None, benchmark: Command, tmp_path: Path) -> None:
     """No slowdown is wrong, so the plans and the verdicts count slowdowns by the same objective."""
     out = tmp_path / "mixes.jsonl"

@@ -88,7 +88,7 @@ def listing_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("listing_few")
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(problems(8))
 def test_split_flows_are_optimal_over_all_shortest_paths(problem: Problem) -> None:
     answer, least = planned(problem), optimum(listing_all(problem))

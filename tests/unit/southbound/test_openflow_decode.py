@@ -321,7 +321,7 @@ OTHERS: list[tuple[Callable[[bytes], Any], bytes]] = [
 ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(st.sampled_from([*READERS.values(), *OTHERS]), st.data())
 def test_changed_bytes_are_read_or_malformed(reader: tuple[Callable[[bytes], Any], bytes], data: st.DataObject) -> None:
     read, body = reader

@@ -59,7 +59,7 @@ def able(site: Site, dpid: Dpid) -> set[Holder]:
     return {member for member in found if member.name not in site.draining} or found
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(sites())
 def test_the_order_of_the_input_changes_nothing(site: Site) -> None:
     turned = Site(
@@ -72,7 +72,7 @@ def test_the_order_of_the_input_changes_nothing(site: Site) -> None:
     assert assign(turned) == assign(site)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(sites())
 def test_every_switch_that_can_be_controlled_has_a_holder_that_can_and_no_other_switch_moves(site: Site) -> None:
     changes = assign(site)
@@ -84,7 +84,7 @@ def test_every_switch_that_can_be_controlled_has_a_holder_that_can_and_no_other_
     assert all(changes[dpid] != site.holders.get(dpid) for dpid in changes)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(sites())
 def test_no_switch_moves_without_a_reason(site: Site) -> None:
     changes, needless = assign(site), assign(site, most_moves=0)
@@ -103,7 +103,7 @@ def test_no_switch_moves_without_a_reason(site: Site) -> None:
     assert len(voluntary) <= MOST_MOVES
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(sites())
 def test_the_moves_end_and_no_single_move_would_make_the_result_better(site: Site) -> None:
     site = settled(site)

@@ -386,7 +386,7 @@ class Syncing(RuleBasedStateMachine):
 
 
 Syncing.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=40,
     stateful_step_count=50,
     suppress_health_check=list(HealthCheck),
 )

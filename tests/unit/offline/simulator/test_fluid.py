@@ -72,7 +72,7 @@ def rates_of(case: Case, few: int = 0) -> list[float]:
         return list(network.rates_bps().values())
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(networks())
 def test_rates_carry_the_max_min_certificate(case: Case) -> None:
     assert_max_min(case, rates_of(case))
@@ -108,7 +108,7 @@ def test_a_common_queue_is_empty_when_its_connections_together_have_sent_it(
     assert set(network.rates_bps()) == {0}
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(networks(), st.data())
 def test_only_what_an_event_reaches_is_computed_and_it_is_right(case: Case, data: st.DataObject) -> None:
     """After any starts, stops and ends, the rates of the sending connections carry the certificate."""
@@ -170,7 +170,7 @@ def test_a_connection_is_rerouted_only_when_idle() -> None:
     assert network.now_s == 2.0
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(networks(), st.lists(st.floats(0.1, 10.0), min_size=40, max_size=40))
 def test_every_bit_arrives_once(case: Case, sizes: list[float]) -> None:
     """The sum over the intervals of rate x time is what each connection had to send."""

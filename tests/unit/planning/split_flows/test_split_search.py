@@ -82,7 +82,7 @@ def test_with_subflows_enough_the_worst_slowdown_is_that_of_the_fluid_optimum(pr
     assert answer.bound == pytest.approx(least, rel=1e-4)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(problems(leaf_spines(), {2, 3}) | problems(leaf_spines(), {1, 8}))
 def test_with_few_subflows_or_beside_flows_that_stay_whole_the_bound_is_one(problem: Problem) -> None:
     answer, least = planned(problem), optimum(problem)
@@ -225,7 +225,7 @@ def test_paths_over_three_tiers_are_found_as_far_as_time_allows(monkeypatch: pyt
 # ---- more subflows are never worse than fewer, and a single deadline covers everything that searches
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(problems(any_fabric(), {4}))
 def test_no_number_of_subflows_is_worse_than_a_smaller_one(problem: Problem) -> None:
     slowdowns = [planned(with_subflows(problem, subflows)).sorted_slowdowns for subflows in (1, 2, 3, 4)]
@@ -362,7 +362,7 @@ def peeled(problem: Problem) -> Routes | None:
     return peel(problem, common, slowdown_bounds(problem).fluid)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(gone_cables, st.integers(0, 2**32))
 def test_any_number_of_pairs_is_near_the_fluid_optimum(gone: list[tuple[int, int]], seed: int) -> None:
     """Sixteen flows leave each of three leaves and enter each of three others, in random pairs."""
@@ -540,7 +540,7 @@ def test_only_equal_flows_that_may_be_split_are_cut() -> None:
         assert aligned_cutting(replace(problem, flows=(other, *others)), None) is None
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.data())
 def test_whatever_runs_the_result_keeps_to_its_subflows_its_moves_and_its_slowdown(data: st.DataObject) -> None:
     leaves, spines = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 5))
