@@ -98,7 +98,8 @@ def main(
         ]
         cells = kept(folder, ((each.name, partial(fabric.cell, each)) for each in settings), budget_s)
         tables |= {"iteration / ideal, mean of jobs": fabric.summary(cells), "today / ours": fabric.gains(cells)}
-        lines += _verdicts(cells, len(settings), broken)
+        hours = sum(sum(each["cpu_s"].values()) for each in cells) / 3600
+        lines += [*_verdicts(cells, len(settings), broken), f"the cells took {hours:.2f} CPU hours"]
     report(results, RESULTS, tables, *lines)
     if broken:
         sys.exit(f"error: {len(broken)} broken: {', '.join(broken[:MOST_NAMED])}")

@@ -25,8 +25,8 @@ from offline.simulator.shared import HASHED, case_of, compared, least_congested
 RATIOS = (2, 4)
 JITTERS = (0.0, 0.05, 0.09)
 ITERATIONS = 12
-RUNS = 2
-"""Number of simulations of each plan, with different starts and compute times."""
+RUNS = {8: 2, 16: 2}
+"""Number of simulations of each plan, with different starts and compute times, by number of jobs; else 1."""
 RANKS = 3
 TIE = 0.005
 """Relative difference up to which two figures are a tie."""
@@ -72,7 +72,8 @@ def cell(setting: Setting) -> dict[str, Any]:
     plans = {**mine, **baselines(case, [HASHED] * len(case.jobs))}
     figures = {
         f"{jitter:g}": {
-            name: found._asdict() for name, found in compared(case, plans, ITERATIONS, jitter, range(RUNS)).items()
+            name: found._asdict()
+            for name, found in compared(case, plans, ITERATIONS, jitter, range(RUNS.get(setting.jobs, 1))).items()
         }
         for jitter in JITTERS
     }

@@ -145,6 +145,14 @@ def test_the_bound_of_an_interrupted_search_is_at_most_the_cost_of_the_best_plan
     assert found.bound <= enumerated(case, 3)[0] < found.cost
 
 
+@pytest.mark.parametrize("heavy", [0, 1])
+def test_the_job_with_the_larger_weight_is_not_disturbed_if_the_mean_counts(heavy: int) -> None:
+    beside = [replace(job(1, 9, link), weight=3.0 if link == heavy else 1.0) for link in (0, 1)]
+    either = TimedJob(JobId("j"), (Phase(1, 9),), (({0: 1.0},), ({1: 1.0},)))
+    found = solved(Case((1.0, 1.0), (*beside, either)), Objective.WEIGHTED)
+    assert found.options[2].way == 1 - heavy
+
+
 def test_a_job_that_counts_for_no_objective_keeps_its_largest_time() -> None:
     jobs = (job(1, 9), replace(job(0, 10), weight=0.0))
     case, most_s = Case((1.0,), jobs), (19.0, 20.0)
