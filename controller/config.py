@@ -129,7 +129,7 @@ class OpenFlowConfig(_TlsSection):
     echo_interval_s: Seconds = 5.0
     """Seconds between the echo requests to each switch."""
     echo_misses: int = Field(default=3, ge=1)
-    """Unanswered echo requests in a row that end a connection. A handshake may take as many intervals."""
+    """Unanswered echo requests in a row that end a connection; a handshake has the same time to end."""
     barrier_timeout_s: Seconds = 10.0
     """Seconds after which a switch that has not confirmed its rules is synchronised again."""
     audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0

@@ -289,7 +289,7 @@ class ContentionExtension(Extension):
 
 
 def counts(rhythm: Rhythm, every_s: float, now: float) -> bool:
-    """Return whether the job is heard on a circle that gives its iterations ``every_s`` seconds."""
+    """Return whether a job is neither silent nor too slow for a circle with iterations of ``every_s`` seconds."""
     recent_s = rhythm.recent_s
     return recent_s < SILENT * every_s and now - rhythm.beats[-1].ended_at < max(LEAST_SILENT_S, SILENT * recent_s)
 

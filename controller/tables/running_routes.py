@@ -524,7 +524,7 @@ class CountedLinks:
         return again
 
     def is_quick(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]) -> bool:
-        """Return whether the next call is quick, because hosts and links are those of the last call."""
+        """Return whether hosts and links are those of the last call, so that the next call is quick."""
         return hosts is self._hosts and links is self._links and usable is self._usable
 
 

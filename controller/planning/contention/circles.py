@@ -10,7 +10,7 @@ from typing import NamedTuple
 from controller.planning.contention.fluid import EPSILON, Case
 
 TOLERANCE = 0.02
-"""Relative difference of a member's ideal iteration and its part of the circle's period."""
+"""Largest difference between a member's ideal iteration and its part of the period, relative to the former."""
 MOST_TURNS = 6
 STRETCHES = (1.02, 1.05, 1.1, 1.2, 1.35, 1.5)
 """Periods of circles, as multiples of a period that members can keep without sharing."""
