@@ -28,7 +28,6 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.planning.problem import Floats, Ints, run_starts
-from controller.planning.programme import Programme
 
 _ROUNDS = 12
 """Largest number of programmes, each with more meetings."""
@@ -104,6 +103,8 @@ class Meetings:
 
     def _solved(self, least: Floats) -> tuple[Floats, list[float]] | None:
         """Return the slowdown of each cell with the smallest worst slowdown, and the weight of each known meeting."""
+        from controller.planning.programme import Programme  # loads a solver, which only the planner needs
+
         programme = Programme()
         own: Floats = np.bincount(self._job, self._share * least).astype(np.float64, copy=False)
         worst = programme.variables(np.ones(1), np.array([math.inf]))
