@@ -6,6 +6,7 @@ is a ``Case``: links that can be overfilled connect its jobs. Jobs of different 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -55,7 +56,8 @@ def sharing(problem: Problem, routes: Routes, timings: Mapping[JobId, Timing], r
         return None
     objective, numbers = Objective(rules.objective), problem.numbers
     searches = [Search(case, objective, max(1, rules.classes), rules.max_stretch) for case in cases]
-    found = [search.chosen(EXACT_S / len(searches)) for search in searches]
+    until_s = time.perf_counter() + EXACT_S
+    found = [search.chosen(until_s - time.perf_counter()) for search in searches]
     timed = {job: _timed(job, timings[job], ()) for n, job in enumerate(numbers.job_ids) if _known(problem, timings, n)}
     promise_s = {job: of.ideal_s for job, of in timed.items()}
     guaranteed_s, class_of, circles = dict(promise_s), dict[JobId, int](), list[Circle]()

@@ -33,7 +33,7 @@ STEPS_PER_JOB = 30
 LEAST_GAIN = 0.005
 """Relative gain of an iteration below which a job gets no slot."""
 EXACT_S = 0.2
-"""Time limit in seconds of the exact search over all small cases of a plan."""
+"""Seconds from the begin of the search in all cases of a plan, within which exact searches end."""
 MOST_JOBS, MOST_CIRCLES = 6, 24
 """Largest case that the exact search gets."""
 _MOST_SWEEPS = 2
@@ -159,7 +159,12 @@ class Search:
 
     def _proven(self, plan: Shared, time_limit_s: float) -> Shared:
         """Return the best plan that the exact search of a small case finds, from this plan on, and keep its bound."""
-        if len(plan.ranks) > MOST_JOBS or len(self._circles) > MOST_CIRCLES or not any(self.key(plan.costs)):
+        if (
+            time_limit_s <= 0
+            or len(plan.ranks) > MOST_JOBS
+            or len(self._circles) > MOST_CIRCLES
+            or not any(self.key(plan.costs))
+        ):
             return plan
         start = {number: Option(0, rank) for number, rank in enumerate(plan.ranks)}
         for circle, places in plan.slots:
