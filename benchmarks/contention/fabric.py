@@ -19,15 +19,14 @@ from controller.planning.contention.fluid import Case, Objective, Phase, TimedJo
 from controller.planning.plan import answered
 from controller.planning.problem import PlanLimits
 from offline.schemes import SCHEMES
-from offline.simulator.baselines import BASELINES, baselines, ours
-from offline.simulator.shared import HASHED, case_of, compared, least_congested
+from offline.simulator.baselines import BASELINES
+from offline.simulator.shared import all_plans, compared, shared_case
 
 RATIOS = (2, 4)
 JITTERS = (0.0, 0.05, 0.09)
 ITERATIONS = 12
 RUNS = {8: 2, 16: 2}
 """Number of simulations of each plan, with different starts and compute times, by number of jobs; else 1."""
-RANKS = 3
 TIE = 0.005
 """Relative difference up to which two figures are a tie."""
 PLANNING_S = 2.0
@@ -51,7 +50,7 @@ class Setting(NamedTuple):
 
 
 def case_in(setting: Setting) -> Case:
-    """Return the jobs of a cell with the routes of our planner, of ECMP, of the published greedy, and of Crux."""
+    """Return the jobs of a cell with the ways of ``shared_case``."""
     problem, timings = oversubscribed(setting.seed, setting.jobs, setting.ratio, setting.mix)
     jobs = [
         TimedJob(job, tuple(Phase(*of[1:]) for of in timing.phases), (), timing.work, regular=timing.keeps_slots)
@@ -59,7 +58,7 @@ def case_in(setting: Setting) -> Case:
     ]
     limits = PlanLimits(time_limit_s=PLANNING_S, ecmp_draws=0, seed=setting.seed)
     routings = [answered(SCHEMES[name](problem, limits)).routes for name in ("planned", "ecmp", "greedy")]
-    return case_of(problem, jobs, [*routings, least_congested(problem, jobs)])
+    return shared_case(problem, jobs, routings)
 
 
 def cell(setting: Setting) -> dict[str, Any]:
@@ -67,9 +66,8 @@ def cell(setting: Setting) -> dict[str, Any]:
     times_s = [time.process_time()]
     case = case_in(setting)
     times_s.append(time.process_time())
-    mine = {f"ours, {objective}": ours(case, objective, RANKS) for objective in OBJECTIVES}
+    plans = all_plans(case, {f"ours, {objective}": objective for objective in OBJECTIVES})
     times_s.append(time.process_time())
-    plans = {**mine, **baselines(case, [HASHED] * len(case.jobs))}
     figures = {
         f"{jitter:g}": {
             name: found._asdict()

@@ -6,7 +6,8 @@ from controller.planning.contention.cassini import shifts as cassini_shifts
 from controller.planning.contention.circles import Circle, circles
 from controller.planning.contention.crux import crux as crux_choices
 from controller.planning.contention.fluid import Case, Choice, Choices, Objective, Phase, TimedJob
-from controller.planning.contention.large import Search
+from controller.planning.contention.large import Search, best_routes
+from controller.planning.contention.routing import least_congested, searched_routes
 
 __all__ = (
     "Case",
@@ -17,7 +18,10 @@ __all__ = (
     "Phase",
     "Search",
     "TimedJob",
+    "best_routes",
     "cassini_shifts",
     "circles",
     "crux_choices",
+    "least_congested",
+    "searched_routes",
 )

@@ -244,8 +244,7 @@ def _shared_report(
     from controller.public.plans import answered
     from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import scenario
-    from offline.simulator.baselines import RANKS, baselines, ours
-    from offline.simulator.shared import HASHED, case_of, compared, least_congested, report, timed
+    from offline.simulator.shared import all_plans, compared, report, shared_case, timed
 
     with waiting("comparing plans"):
         known = scenario(options)
@@ -255,8 +254,8 @@ def _shared_report(
         routings = [answered(scheme_named(name)(problem, limits)).routes for name in ("planned", "ecmp", "greedy")]
         if len(routings[0]) < len(problem.flows):
             raise SignalboxError("some flows have no path; only jobs with paths for all flows can be compared")
-        case = case_of(problem, jobs, [*routings, least_congested(problem, jobs)])
-        plans = {"ours": ours(case, Objective(shared), RANKS), **baselines(case, [HASHED] * len(jobs))}
+        case = shared_case(problem, jobs, routings)
+        plans = all_plans(case, {"ours": Objective(shared)})
         return report(case, plans, compared(case, plans, iterations, jitter, [options.seed]), shared, jitter)
 
 

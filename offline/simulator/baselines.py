@@ -26,6 +26,7 @@ from controller.public.contention import (
     Objective,
     Search,
     TimedJob,
+    best_routes,
     cassini_shifts,
     circles,
     crux_choices,
@@ -36,6 +37,8 @@ from offline.simulator.fluid import Floats
 SLOTS = 48
 """Number of places of a circle."""
 RANKS = 3
+MAX_STRETCH = 0.1
+"""Default of ``contention.max_stretch``."""
 TURNS = 4
 """Iterations of the longest job over which ``foresight`` looks ahead."""
 
@@ -66,14 +69,18 @@ def alone(case: Case) -> Case:
     return replace(case, capacity_bps=(np.inf,) * len(case.capacity_bps))
 
 
-def ours(case: Case, objective: Objective, ranks: int) -> SharedPlan:
-    """Return the slots and classes of our planner for the routes in force. ``ranks``: number of classes, at least 1."""
-    choices = dict.fromkeys(range(len(case.jobs)), Choice())
-    period_s: dict[int, float] = {}
-    for part, numbers in _parts(case, choices):
-        best = Search(part, objective, ranks).chosen()
-        choices |= {number: Choice(0, rank) for number, rank in zip(numbers, best.ranks, strict=True)}
-        for circle, places in best.slots:
+def ours(case: Case, objective: Objective, ranks: int, ways: Sequence[int] = (0,)) -> SharedPlan:
+    """Return the routes, slots and classes of our planner.
+
+    ``ranks``: number of classes, at least 1. ``ways``: ways of all jobs, the one with the routes in force first."""
+    choices_of = [dict.fromkeys(range(len(case.jobs)), Choice(way)) for way in ways]
+    parts = [[*_parts(case, choices)] for choices in choices_of]
+    searches = [[Search(part, objective, ranks, MAX_STRETCH) for part, _ in of] for of in parts]
+    best, plans = best_routes(objective, searches)
+    choices, period_s = choices_of[best], dict[int, float]()
+    for (_, numbers), plan in zip(parts[best], plans, strict=True):
+        choices |= {number: Choice(ways[best], rank) for number, rank in zip(numbers, plan.ranks, strict=True)}
+        for circle, places in plan.slots:
             for job, place in places.items():
                 number, turns = numbers[job], circle.turns[job]
                 choices[number] = choices[number]._replace(start_s=circle.start_s(place), turns=turns)

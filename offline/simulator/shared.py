@@ -13,16 +13,18 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-from controller.public.contention import Case, Phase, TimedJob
-from controller.public.problems import Flow, FlowId, LinkId, Problem, Route, Routes, ideal_time_s, whole
+from controller.public.contention import Case, Objective, Phase, TimedJob, least_congested, searched_routes
+from controller.public.problems import Problem, Routes, ideal_time_s
 from offline.scenarios.variation import Variation
 from offline.scenarios.workloads import WorkloadJob
-from offline.simulator.baselines import alone, today
+from offline.simulator.baselines import RANKS, alone, baselines, ours, today
 from offline.simulator.contention import Figures, SharedPlan, simulated
 from signalbox.jobs.spec import JobId
 
-TODAY, HASHED = 0, 1
-"""Ways of each job: with the planned routes, and with those of ECMP."""
+HASHED = 1
+"""Way of each job with the routes of ECMP. Way 0 has the planned ones, way 2 those of the published greedy."""
+_CRUX = 3
+"""Way of each job with the routes of Crux. The ways that follow have the searched routes of each objective."""
 
 
 def timed(job: WorkloadJob, nic_bps: Mapping[str, float]) -> TimedJob:
@@ -55,23 +57,18 @@ def case_of(problem: Problem, jobs: Sequence[TimedJob], routings: Sequence[Route
     )
 
 
-def least_congested(problem: Problem, jobs: Sequence[TimedJob]) -> Routes:
-    """Return the routes of Crux: jobs with higher intensities first, each flow on its least congested path."""
-    load: defaultdict[LinkId, float] = defaultdict(float)
-    flows: defaultdict[JobId, list[Flow]] = defaultdict(list)
-    for flow in problem.flows:
-        flows[flow.job_id].append(flow)
-    routes: dict[FlowId, Route] = {}
-    for job in sorted(jobs, key=lambda each: -each.work / each.sending_s):
-        for flow in flows[job.id]:
-            bits = sum(bps * of.ideal_s for (_, bps), of in zip(flow.demand_bps, job.phases, strict=False))
-            paths = problem.candidates(flow)
-            if paths:
-                path = min(paths, key=lambda links: max((load[link] for link in links), default=0.0))
-                routes[flow.id] = whole(path)
-                for link in path:
-                    load[link] += bits / job.ideal_s / problem.capacity_bps[link]
-    return routes
+def shared_case(problem: Problem, jobs: Sequence[TimedJob], routings: Sequence[Routes]) -> Case:
+    """Return the jobs with the ways above. ``routings``: planned routes, those of ECMP, and of the published greedy."""
+    searched = (searched_routes(problem, jobs, objective, RANKS) or routings[0] for objective in Objective)
+    return case_of(problem, jobs, [*routings, least_congested(problem, jobs), *searched])
+
+
+def all_plans(case: Case, objectives: Mapping[str, Objective]) -> dict[str, SharedPlan]:
+    """Return the plans of all systems for a ``shared_case``. ``objectives``: of our plans, by name."""
+    numbers = {objective: _CRUX + 1 + number for number, objective in enumerate(Objective)}
+    mine = {name: ours(case, of, RANKS, (0, _CRUX, numbers[of])) for name, of in objectives.items()}
+    known = replace(case, jobs=tuple(replace(job, ways=job.ways[: _CRUX + 1]) for job in case.jobs))
+    return {**mine, **baselines(known, [HASHED] * len(case.jobs))}
 
 
 def compared(

@@ -9,5 +9,6 @@ guarantee, and lower bounds. Pure; loaded only if times of jobs are known.
 - ``large``: the search for slots and classes.
 - ``exact``: the best plan of a few jobs, with a proof.
 - ``trial``: a short fluid run of a plan, for objectives that are averages.
+- ``routing``: other routes, on which jobs disturb each other less. Only the simulator and the benchmark use them yet.
 - ``crux``, ``cassini``: the parts of two published systems, on the same model.
 """

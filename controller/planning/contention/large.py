@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cached_property
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,30 @@ class Shared:
     costs: tuple[float, ...]
 
 
+def best_routes(objective: Objective, options: Sequence[Sequence[Search]]) -> tuple[int, list[Shared]]:
+    """Return the number of the best routes, and the plan of each of their searches.
+
+    Each option has the searches of all components under the same routes; the first has the routes in force. Other
+    routes win if trials have smaller mean costs. They may not guarantee more in total than the first routes do without
+    slots and classes. The exception are ranks that are worth work."""
+
+    def mean(searches: Sequence[Search], plans: Sequence[Shared]) -> float:
+        costs = [search.mean_costs(plan) for search, plan in zip(searches, plans, strict=True)]
+        return objective.total([*chain.from_iterable(costs)])
+
+    first, *others = options
+    plans = [search.chosen() for search in first]
+    if others and (cost := mean(first, plans)) > EPSILON:
+        best = min(others, key=lambda searches: mean(searches, [search.quick for search in searches]))
+        found = [search.chosen() for search in best]
+        most = objective.total([*chain.from_iterable(search.most_costs for search in first)])
+        guaranteed = objective.total([*chain.from_iterable(plan.costs for plan in found)])
+        admitted = any(search.pays for search in first) or guaranteed <= most * (1 + EPSILON)
+        if admitted and mean(best, found) < cost * (1 - LEAST_GAIN):
+            return options.index(best), found
+    return 0, plans
+
+
 class Search:
     """Search for a plan.
 
@@ -81,13 +106,15 @@ class Search:
         together = guaranteed_s(case, dict.fromkeys(self._numbers, Choice()))
         self.promise_s = tuple(together[number] for number in self._numbers)
         """Guaranteed iteration times if all jobs are free and have one rank."""
-        self._pays = objective is Objective.WORK and ranks > 1 and case.floor > 0
+        self.pays = objective is Objective.WORK and ranks > 1 and case.floor > 0
         """Whether a job may get slower for the good of others, down to its floor."""
         self._most_s = [
-            max(promise_s, job.ideal_s + job.sending_s * (1 / case.floor - 1)) if self._pays else promise_s
+            max(promise_s, job.ideal_s + job.sending_s * (1 / case.floor - 1)) if self.pays else promise_s
             for job, promise_s in zip(case.jobs, self.promise_s, strict=True)
         ]
         """Largest iteration time that may be guaranteed to each job."""
+        self._tried: list[tuple[Shared, Sequence[float]]] = []
+        """Plans that were tried, with the costs of their jobs."""
 
     # ---- judgement
 
@@ -125,7 +152,7 @@ class Search:
 
     def best(self) -> Shared:
         """Return the best of all candidates that the promises admit."""
-        best = self.judged([0 for _ in self._numbers], ())
+        best = self._free
         for plan in self.candidates():
             if self.admits(plan) and self.key(plan.costs) < self.key(best.costs):
                 best = plan
@@ -140,22 +167,37 @@ class Search:
 
         Guaranteed times assume the worst alignment at every moment, so they undervalue ranks, such as those of Crux."""
         best = self._proven(self.best(), exact_s)
-        if not self._pays or not any(self.key(best.costs)):
+        if not self.pays or not any(self.key(best.costs)):
             return best
-        others = (self._raised(self.of_crux()), self.judged([0 for _ in self._numbers], ()))
-        plans = [best, *(plan for plan in others if plan != best)]
-        trial = Trial(self._case, self._demands)
-        iterations = 3 if len(best.ranks) <= 42 else 2
+        return min((best, self.quick, self._free), key=lambda plan: self._objective.total(self.mean_costs(plan)))
 
-        def lost(plan: Shared) -> float:
-            at = {number: (circle, place) for circle, places in plan.slots for number, place in places.items()}
-            choices = {number: Choice(0, rank) for number, rank in enumerate(plan.ranks)}
-            choices |= {n: self._member(circle, n, place, plan.ranks) for n, (circle, place) in at.items()}
-            period_s = [at[n][0].period_s if n in at else 0.0 for n in self._numbers]
-            took_s = trial.mean_s(choices, period_s, iterations).tolist()
-            return self._objective.total([*map(self._objective.cost, self._case.jobs, took_s)])
+    @cached_property
+    def quick(self) -> Shared:
+        """Plan without a search: all jobs free, with the ranks of Crux if ranks are worth work."""
+        return self._raised(self.of_crux()) if self.pays else self._free
 
-        return min(plans, key=lost)
+    @cached_property
+    def _free(self) -> Shared:
+        return self.judged([0 for _ in self._numbers], ())
+
+    def mean_costs(self, plan: Shared) -> Sequence[float]:
+        """Return the cost of each job by its mean iteration in a trial."""
+        for known, costs in self._tried:
+            if known == plan:
+                return costs
+        at = {number: (circle, place) for circle, places in plan.slots for number, place in places.items()}
+        choices = {number: Choice(0, rank) for number, rank in enumerate(plan.ranks)}
+        choices |= {n: self._member(circle, n, place, plan.ranks) for n, (circle, place) in at.items()}
+        period_s = [at[n][0].period_s if n in at else 0.0 for n in self._numbers]
+        iterations = 3 if len(plan.ranks) <= 42 else 2
+        took_s = Trial(self._case, self._demands).mean_s(choices, period_s, iterations).tolist()
+        self._tried.append((plan, [*map(self._objective.cost, self._case.jobs, took_s)]))
+        return self._tried[-1][1]
+
+    @property
+    def most_costs(self) -> Sequence[float]:
+        """Cost of each job by the largest iteration time that may be guaranteed to it."""
+        return [*map(self._objective.cost, self._case.jobs, self._most_s)]
 
     def _proven(self, plan: Shared, time_limit_s: float) -> Shared:
         """Return the best plan that the exact search of a small case finds, from this plan on, and keep its bound."""

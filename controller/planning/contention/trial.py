@@ -91,13 +91,18 @@ class Trial:
 
 def _filled(demand: Floats, room: Floats) -> Floats:
     """Return equal progress of all jobs, until a link is full for those that use it, at most 1."""
-    speed, growing, left = np.zeros(len(demand)), np.ones(len(demand), bool), room.copy()
+    speed, growing, left, level = np.zeros(len(demand)), np.ones(len(demand)), room.copy(), 0.0
     while growing.any():
-        load = demand[growing].sum(axis=0)
-        share = np.divide(left, load, out=np.full(len(left), np.inf), where=load > 0)
-        by = min(float(share.min(initial=np.inf)), 1.0 - float(speed[growing].max()))
-        speed[growing] += by
+        load = growing @ demand
+        share = np.full(len(left), np.inf)
+        np.divide(left, load, out=share, where=load > 0)
+        by = float(share.min(initial=np.inf))
+        if level + by >= 1 - _DONE:
+            speed[growing > 0] = 1.0
+            break
+        level += by
         left -= by * load
-        full = share <= by + _DONE
-        growing &= (speed < 1 - _DONE) & ~(demand[:, full] > 0).any(axis=1)
+        stopped = (growing > 0) & demand[:, share <= by + _DONE].any(axis=1)
+        speed[stopped] = level
+        growing[stopped] = 0.0
     return speed

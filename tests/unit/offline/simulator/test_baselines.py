@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from controller.planning.contention.fluid import Case, Phase, TimedJob
-from offline.simulator.baselines import alone, baselines
+from controller.planning.contention.fluid import Case, Objective, Phase, TimedJob
+from offline.simulator.baselines import alone, baselines, ours
 from offline.simulator.contention import simulated
 from signalbox.jobs.spec import JobId
 
@@ -51,3 +53,9 @@ def test_only_systems_that_choose_ways_part_jobs_that_send_all_of_the_time() -> 
     found = worst(case_of((0,), (0,), duty=1.0, ways=2))
     assert [found[name] for name in ("today", "ecmp", "cassini")] == pytest.approx([2.0] * 3)
     assert [found[name] for name in ("crux", "foresight")] == pytest.approx([1.0, 1.0])
+
+
+def test_our_plan_takes_the_ways_on_which_jobs_do_not_meet() -> None:
+    one, other = case_of((0,), (0,), duty=1.0, ways=2).jobs
+    case = Case((1.0,) * 4, (replace(one, ways=one.ways[:1] * 2), other))
+    assert [ours(case, Objective.WORST, 1, ways).choices[1].way for ways in ((0,), (0, 1), (1, 0))] == [0, 1, 1]

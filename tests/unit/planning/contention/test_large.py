@@ -9,7 +9,7 @@ import pytest
 from benchmarks.contention.oversubscribed import HARMONIC, oversubscribed
 from controller.planning.contention.case import cases_of
 from controller.planning.contention.fluid import Case, Choice, Objective, guaranteed_s
-from controller.planning.contention.large import Search, Shared
+from controller.planning.contention.large import Search, Shared, best_routes
 from controller.planning.greedy import assign
 from tests.support.planning.timed_jobs import random_case, simulated_s
 from tests.unit.planning.contention.test_fluid import job
@@ -89,3 +89,24 @@ def test_slots_of_many_jobs_on_a_fabric_keep_their_circles(seed: int) -> None:
         members = {number for _, places in best.slots for number in places}
         assert all(case.jobs[number].regular for number in members)
         assert all(s <= today[number] * (1 + 1e-9) for number, s in enumerate(best.iteration_s))
+
+
+def options(*cases: Case, objective: Objective = Objective.WORST) -> tuple[int, list[Shared]]:
+    return best_routes(objective, [[Search(case, objective, 1)] for case in cases])
+
+
+def test_routes_on_which_jobs_disturb_each_other_less_win() -> None:
+    together = Case((1.0, 1.0), (job(2, 8), job(2, 8), job(5, 5, 1)))
+    apart = Case((1.0, 1.0), (job(2, 8), job(2, 8, 1), job(5, 5, 1)))
+    assert options(together, together)[0] == 0, "only better routes win"
+    assert options(together, together, apart)[0] == 2
+    best, (plan,) = options(apart, together)
+    assert (best, plan) == (0, Search(apart, Objective.WORST, 1).chosen())
+
+
+def test_routes_that_guarantee_less_do_not_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    fair = Case((1.0, 1.0), (job(5, 5), job(4, 5), job(1, 1, 1)))
+    crowded = Case((1.0, 1.0), (job(5, 5), job(4, 5), job(1, 1)))
+    monkeypatch.setattr(Search, "mean_costs", lambda search, _: [0.0 if len(search._beside[2]) > 1 else 1.0])
+    assert options(fair, crowded)[0] == 0
+    assert options(crowded, fair)[0] == 0, "nor do routes with larger mean costs"
