@@ -62,11 +62,18 @@ class Meetings:
         self._starts = run_starts(self._cut * (1 + int(job.max(initial=0))) + job[self._cell])
         self._group = np.repeat(np.arange(len(self._starts)), np.diff(self._starts, append=len(self._cell)))
         self._known: dict[tuple[int, bytes], Meeting] = {}
+        self._found: dict[bytes, tuple[float, list[tuple[Meeting, float]]]] = {}
 
     def bound(self, least: Floats) -> tuple[float, list[tuple[Meeting, float]]]:
         """Return a lower bound of the worst slowdown, and the meetings that prove it, with their weights.
 
         ``least``: lower bound (>= 1) of the slowdown of each cell."""
+        key = least.tobytes()
+        if key not in self._found:
+            self._found[key] = self._bound(least)
+        return self._found[key]
+
+    def _bound(self, least: Floats) -> tuple[float, list[tuple[Meeting, float]]]:
         slowdowns, found = least, (self._proven(least, []), list[tuple[Meeting, float]]())
         for _ in range(_ROUNDS):
             before = len(self._known)

@@ -48,6 +48,8 @@ _COOL, _HOTTER, _HOTTEST, _COLDEST = 0.001, 4.0, 0.05, 0.0003
 starts; the hottest start; at the end of each round."""
 _MOST_PROPOSED, _MOST_VALUES = 64, 60_000
 """Largest number of proposals that are evaluated at once, and largest number of loads in their evaluation."""
+_LOADS_PER_STEP = 50_000
+"""Number of loads (link, job, phase) per step between two looks at the slowdowns."""
 _ROUNDING = 1e-9
 
 
@@ -112,7 +114,8 @@ class _PhaseSearch:
     """Subflows, their paths, and what each cell sees on each link.
 
     Links have the numbers of ``NextHops``. Cells are in arrays of shape (jobs, phases), padded with empty cells.
-    ``own``: load of each link by each cell alone. ``seen``: load that each cell sees; 0 where it has no flow."""
+    ``own``: load of each link by each cell alone. ``seen``: load that each cell sees; 0 where it has no flow.
+    ``sums``: sum over all links of the powers of what each cell sees."""
 
     def __init__(
         self,
@@ -156,6 +159,7 @@ class _PhaseSearch:
         self._peak: Floats = np.zeros(self._own.shape[:2])
         self._total: Floats = np.zeros(len(self._own))
         self._seen, self._powers = np.zeros_like(self._own), np.zeros_like(self._own)
+        self._sums: Floats = _power(self._floor)
         self._look(np.arange(len(self._own)))
 
     def _look(self, links: Ints) -> None:
@@ -165,7 +169,9 @@ class _PhaseSearch:
         total = peak.sum(axis=1)
         seen = np.where(own > 0, (total[:, None] - peak)[:, :, None] + own, 0.0)
         self._own[links], self._peak[links], self._total[links] = own, peak, total
-        self._seen[links], self._powers[links] = seen, _power(seen)
+        powers = _power(seen)
+        self._sums += (powers - self._powers[links]).sum(axis=0)
+        self._seen[links], self._powers[links] = seen, powers
 
     def slowdowns(self) -> Floats:
         """Return the slowdown of each job."""
@@ -188,6 +194,9 @@ class _PhaseSearch:
                 if self._limits.left_s <= 0 or reached:
                     break
                 self._propose(size, hottest * (_COLDEST / hottest) ** (step / steps))
+                if step % (1 + self._own.size // _LOADS_PER_STEP):
+                    continue
+                self._sums = _power(self._floor) + self._powers.sum(axis=0)  # without rounding errors
                 now = self.slowdowns()
                 if now.max() <= best[0] * (1 + SLOWDOWN_TOLERANCE):
                     ordered = np.sort(now)[::-1].tolist()
@@ -206,8 +215,7 @@ class _PhaseSearch:
         same, nothing = new[:, :, None] == old[:, None, :], len(self._own) - 1
         old, new = np.where(same.any(axis=1), nothing, old), np.where(same.any(axis=2), nothing, new)
         links, sign = np.concatenate([old, new], axis=1), np.repeat([-1.0, 1.0], old.shape[1])
-        now = _power(self._floor) + self._powers.sum(axis=0)
-        before, after = self._value(now[None]), self._value(now + self._changes(flows, links, sign))
+        before, after = self._value(self._sums[None]), self._value(self._sums + self._changes(flows, links, sign))
         accepted = after - before <= temperature * before * self._random.exponential(size=size)
         taken: set[int] = {nothing}
         for index in np.flatnonzero(accepted & (paths != self._at[flows])).tolist():
