@@ -220,7 +220,7 @@ class Job:
         self._waits_late = until_s is not None
         index, now, waited_s = next(self._indices), time.monotonic(), self._waited_s
         self._membership.report(IterationTime(index, took_s, communicated_s, now, until_s, waited_s))
-        self._waits.ended(index, waited_s)
+        self._waits.ended(index, now)
         self._waited_s = 0.0
         at_once = self._waits.has_slot and now - self._hurried_at >= AT_ONCE_S
         if (at_once or index < AT_ONCE or took_s >= REPORT_S) and self._rounds and self._membership.in_touch:
@@ -413,7 +413,7 @@ class Job:
 
     def _take_slot(self, slot: Slot | None) -> None:
         if not self._ended:
-            self._waits.take_slot(slot, time.monotonic())
+            self._waits.take_slot(slot)
 
     def _handle_end(self, reason: Gone) -> bool:
         """Handle the end of the registration whose routes are followed; return whether to stop following routes.

@@ -54,6 +54,15 @@ def duration(value_s: float) -> Duration:
     return Duration(seconds=whole, nanos=nanos)
 
 
+def signed_duration(value_s: float | None) -> Duration | None:
+    """Return a ``Duration`` that may be negative."""
+    if value_s is None:
+        return None
+    found = Duration()
+    found.FromNanoseconds(round(min(max(-MAX_DURATION_S, value_s), MAX_DURATION_S) * 1e9))
+    return found
+
+
 def optional_duration(value_s: float | None) -> Duration | None:
     return None if value_s is None else duration(value_s)
 

@@ -59,7 +59,7 @@ from signalbox.errors import (
 )
 from signalbox.jobs.collectives import VirtualLinks, link_count, virtual_links
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.mapping import duration, optional_duration
+from signalbox.mapping import duration, signed_duration
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from signalbox.words import MAY_BE_REPLACED
@@ -360,7 +360,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         now = time.monotonic()
         times = await self._read(request, lambda: convert.iterations(request, now))
         accepted, wait_s = await self._ask(messages.ReportIterations(JobId(request.job_id), times, owner))
-        return pb.ReportIterationsResponse(accepted=accepted, wait=optional_duration(wait_s))
+        return pb.ReportIterationsResponse(accepted=accepted, wait=signed_duration(wait_s))
 
     async def ReportConnections(  # noqa: N802
         self, request: pb.ReportConnectionsRequest, _: Context

@@ -118,7 +118,9 @@ class ContentionExtension(Extension):
             circle = circle_of.get(job_id)
             if circle is None or job_id in self._resting or not timed.rhythm.beats:  # it may have changed meanwhile
                 timed.leave_circle()
-            elif not (timed.member and kept[id(circle)]):
+            elif timed.member and kept[id(circle)]:
+                timed.member = replace(timed.member, circle=circle)
+            else:
                 timed.slots += 1
                 timed.changes += 1
                 timed.member = Member(circle, timed.slots, self._before(timed.rhythm, circle))
@@ -136,7 +138,7 @@ class ContentionExtension(Extension):
 
     def wait_s(self, job_id: JobId) -> float | None:
         timed = self._timed.get(job_id)
-        return timed.member.leads_s[-1] if timed and timed.member and timed.member.leads_s else None
+        return timed.member.wait_s if timed and timed.member and timed.member.drifts_s else None
 
     def timings(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, Timing]:
         planned, registered = {job.uid for job in jobs.values()}, self._s.jobs.jobs
@@ -193,11 +195,16 @@ class ContentionExtension(Extension):
     def _follow(self, job_id: JobId, timed: _Timed, member: Member, new: int, now: float) -> Effects:
         """Follow a job with a slot; withdraw the slot if the job ignores it or becomes slower."""
         circle, rhythm = member.circle, timed.rhythm
-        lead_s = leads_s(circle, self._heard(circle, now)).get(job_id, 0.0)
+        members = [
+            (other, self._timed[other].member) for other in circle.slots.keys() - {job_id} if other in self._timed
+        ]
+        heard = self._heard(circle, now)
+        waits_s = {other: max(0.0, each.wait_s) for other, each in members if each}
+        next_at = {job: each.next_at(waits_s.get(job, 0.0)) for job, each in heard.items()}
+        leads = leads_s(circle, next_at, now, rhythm.beats[-1].communication_s)
         near_s = NEAR * circle.every_s(job_id) + rhythm.jitter * (rhythm.computed_s or 0.0)
-        members = [self._timed[other].member for other in circle.slots.keys() - {job_id} if other in self._timed]
-        others_near = all(other is not None and other.is_near for other in members)
-        member = member.and_now(rhythm, new, lead_s, self._max_wait_s(circle, job_id), near_s, others_near)
+        others_near = all(each is not None and each.is_near for _, each in members)
+        member = member.and_now(rhythm, new, leads, job_id, self._max_wait_s(circle, job_id), near_s, others_near)
         timed.realignments += member.left(timed.member)
         timed.member = member
         if member.ignores(near_s):
@@ -276,15 +283,14 @@ class ContentionExtension(Extension):
             return "it does not announce keeps_slots"
         if not rhythm.is_known:
             return f"it has reported fewer than {USUAL} iterations of its usual length"
-        if rhythm.jitter > most:
+        if rhythm.least_jitter > most:
             return f"its compute times vary by {rhythm.jitter:.1%}, more than {most:.1%} (contention.max_jitter)"
         if rhythm.computed_s is None and not timed.job.spec.compute:
             return "it reports no communication times, and announces no compute times"
         return "the plan has no slot for it: no circle with the jobs on its links makes iterations shorter"
 
     def _slot(self, job_id: JobId, rhythm: Rhythm, member: Member) -> PublishedSlot:
-        circle, lead_s = member.circle, member.leads_s[-1] if member.leads_s else 0.0
-        begins_at = rhythm.beats[-1].ended_at + lead_s
+        circle, begins_at = member.circle, rhythm.beats[-1].ended_at + max(0.0, member.wait_s)
         return PublishedSlot(circle.every_s(job_id), begins_at, self._max_wait_s(circle, job_id), member.number)
 
 

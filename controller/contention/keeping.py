@@ -1,7 +1,8 @@
 """Members of a circle: how far each is ahead, and whether it keeps its slot and is no slower with it. Pure.
 
-There is no common clock. The latest member sets the pace of the circle: the members that are ahead wait for it. A
-member's lead is the time by which it is ahead of the latest member, compared with the distance of their slots.
+There is no common clock. The members that are ahead wait for the others. A member's lead is the time by which it is
+ahead of the latest member, compared with the distance of their slots. Its drift is its lead minus the mean of all
+leads. For the first alignment a member waits for its lead at once, later for its drift: half of the waits are enough.
 """
 
 from __future__ import annotations
@@ -17,52 +18,57 @@ from signalbox.jobs.spec import JobId
 
 NEAR = 0.05
 """Lead, as a fraction of the planned iteration, up to which an iteration counts as begun in its slot."""
-SAME_START = 0.02
-"""Difference, as a fraction of the planned iteration, up to which two slots count as the same."""
 SLOWER = 0.01
 """Relative increase of the mean time of an iteration from which slots are withdrawn."""
 SURE = 3.0
 """Number of standard errors that are added to ``SLOWER``, because times vary."""
 PATIENCE = 128
 """Largest number of iterations for which members may take to reach their slots. Half a period takes 25 to 50."""
+LONG = 1.5
+"""Wait / longest usual wait above which a job has waited for its whole lead: timers overshoot."""
 WAITS = 0.5
 """Part of the granted waits that a job must have waited to count as keeping its slot."""
 
 
-def leads_s(circle: Circle, rhythms: Mapping[JobId, Rhythm]) -> Mapping[JobId, float]:
-    """Return the lead in seconds of each member in ``rhythms``, 0 for the latest member.
+def leads_s(
+    circle: Circle, next_at: Mapping[JobId, float], now: float = -math.inf, sent_s: float = 0.0
+) -> Mapping[JobId, float]:
+    """Return the lead in seconds of each member in ``next_at``, 0 for the latest member.
 
-    The latest member is the one for which the largest lead of the others is the smallest. While the jobs disturb each
-    other, their iterations are longer than planned, and the circle turns as slowly as they do."""
-    jobs = sorted(rhythms)
-    slowed = fmean(rhythms[job].recent_s / circle.every_s(job) for job in jobs) if jobs else 1.0
-    found = ({job: _ahead_s(circle, slowed, rhythms, job, latest) for job in jobs} for latest in jobs)
+    ``next_at``: begin of each member's next communication. One that is before ``now`` has begun, and is not over. A
+    member that communicated until now, for ``sent_s`` seconds, has disturbed it: half of the time that they overlapped
+    was lost.
+    The latest member is the one for which the largest lead of the others is the smallest."""
+    jobs = sorted(next_at)
+    next_at = {job: at + min(max(0.0, now - at), sent_s) / 2 for job, at in next_at.items()}
+    found = ({job: _ahead_s(circle, next_at, job, latest) for job in jobs} for latest in jobs)
     return min(found, key=lambda leads: max(leads.values()), default={})
 
 
-def _ahead_s(circle: Circle, slowed: float, rhythms: Mapping[JobId, Rhythm], job: JobId, latest: JobId) -> float:
+def _ahead_s(circle: Circle, next_at: Mapping[JobId, float], job: JobId, latest: JobId) -> float:
     """Return the lead of a job: the delay in seconds that would put it at its slot's distance from the job ``latest``.
 
-    The distance of two jobs repeats after the period / least common multiple of their turns. ``slowed``: actual time of
-    an iteration / planned time."""
+    The distance of two jobs repeats after the period / least common multiple of their turns."""
     if job == latest:
         return 0.0
-    between_s = rhythms[latest].next_at - rhythms[job].next_at
+    between_s = next_at[latest] - next_at[job]
     apart_s = circle.slots[latest][0].start_s - circle.slots[job][0].start_s
     repeats_s = circle.period_s / math.lcm(circle.turns[job], circle.turns[latest])
-    return (between_s - slowed * apart_s) % (slowed * repeats_s)
+    return (between_s - apart_s) % repeats_s
 
 
 def same_circle(one: Circle, other: Circle) -> bool:
-    """Return whether the members of both circles have about the same places relative to each other."""
-    if one.turns != other.turns or not math.isclose(one.period_s, other.period_s, rel_tol=SAME_START):
+    """Return whether the members of both circles have about the same places relative to each other.
+
+    The periods may differ, because the circle turns as slowly as its members do."""
+    if one.turns != other.turns:
         return False
     first, *others = sorted(one.turns)
-    starts = [{job: of.slots[job][0].start_s - of.slots[first][0].start_s for job in others} for of in (one, other)]
-    return all(
-        abs(math.remainder(starts[0][job] - starts[1][job], one.every_s(job))) <= SAME_START * one.every_s(job)
-        for job in others
-    )
+
+    def place(circle: Circle, job: JobId) -> float:
+        return (circle.slots[job][0].start_s - circle.slots[first][0].start_s) / circle.every_s(job)
+
+    return all(abs(math.remainder(place(one, job) - place(other, job), 1.0)) <= NEAR for job in others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +80,16 @@ class Member:
     """Number of the slot within the registration."""
     before: Mean | None
     """Time of an iteration before the job had the slot; None if it cannot be compared with later ones."""
-    leads_s: tuple[float, ...] = ()
-    """Leads at the latest reports, oldest first."""
+    drifts_s: tuple[float, ...] = ()
+    """Drifts at the latest reports, oldest first."""
+    wait_s: float = 0.0
+    """Wait in the answer to the latest report. It is negative for a member that is behind the others."""
     granted_s: tuple[float, ...] = ()
-    """Wait that the answer to each of these reports granted: the lead, at most the longest wait at one boundary."""
+    """Usual waits that the answers to these reports granted."""
     waited_s: tuple[float, ...] = ()
     """Waits before the latest iterations."""
+    aligns: bool = True
+    """Whether the job may still wait once for its whole lead."""
     age: int = 0
     """Number of iterations with this slot."""
     kept: int = 0
@@ -88,22 +98,41 @@ class Member:
     """Whether the job begins its iterations in its slot."""
 
     def and_now(
-        self, rhythm: Rhythm, new: int, lead_s: float, max_wait_s: float, near_s: float, others_near: bool = True
+        self,
+        rhythm: Rhythm,
+        new: int,
+        leads: Mapping[JobId, float],
+        job: JobId,
+        max_wait_s: float,
+        near_s: float,
+        others_near: bool = True,
     ) -> Member:
-        """Return the member after a report of ``new`` iterations.
+        """Return the member after a report of ``new`` iterations of the ``job``.
 
-        ``max_wait_s``: longest wait at one boundary. ``near_s``: largest lead of a job in its slot. ``others_near``:
-        whether the other members of the circle begin their iterations in their slots. Members that do not within
-        ``PATIENCE`` iterations are judged all the same."""
-        leads = (*self.leads_s, lead_s)[-WINDOW:]
-        near = median(leads[-USUAL:]) <= near_s
+        ``leads``: leads of all members. ``max_wait_s``: longest usual wait. ``near_s``: largest drift of a job in its
+        slot. ``others_near``: whether the other members of the circle begin their iterations in their slots. Members
+        that do not within ``PATIENCE`` iterations are judged all the same."""
+        lead_s = leads.get(job, 0.0)
+        drift_s = lead_s - fmean(leads.values()) if leads else 0.0
+        drifts_s = (*self.drifts_s, drift_s)[-WINDOW:]
+        near = median(map(abs, drifts_s[-USUAL:])) <= near_s
         waited = tuple(beat.waited_s for beat in rhythm.beats[-min(new, WINDOW) :])
+        age = self.age + new
+        aligns = self.aligns and age <= USUAL and max(waited, default=0.0) <= LONG * max_wait_s
+        if not aligns:
+            wait_s = drift_s
+        elif lead_s <= WINDOW * (rhythm.recent_s - self.circle.every_s(job)):  # it pays within so many iterations
+            wait_s = lead_s
+        else:
+            wait_s = min(drift_s, max_wait_s)
         return replace(
             self,
-            leads_s=leads,
-            granted_s=(*self.granted_s, min(lead_s, max_wait_s))[-WINDOW:],
+            drifts_s=drifts_s,
+            wait_s=wait_s,
+            granted_s=(*self.granted_s, max(0.0, min(drift_s, max_wait_s)))[-WINDOW:],
             waited_s=(*self.waited_s, *waited)[-WINDOW:],
-            age=self.age + new,
+            aligns=aligns,
+            age=age,
             kept=self.kept + new if self.kept or (near and others_near) or self.age > PATIENCE else 0,
             is_near=near,
         )
@@ -114,20 +143,22 @@ class Member:
 
     @property
     def drift_s(self) -> float:
-        """Median of the latest leads."""
-        return median(self.leads_s[-USUAL:]) if self.leads_s else 0.0
+        """Median of the latest drifts."""
+        return median(self.drifts_s[-USUAL:]) if self.drifts_s else 0.0
 
     def ignores(self, near_s: float) -> bool:
         """Return whether none of the latest iterations began in the slot, although the job could have waited for it."""
-        if len(self.leads_s) < WINDOW or min(self.leads_s) <= near_s:
+        if len(self.drifts_s) < WINDOW or min(map(abs, self.drifts_s)) <= near_s:
             return False
         return sum(self.waited_s[1:]) < WAITS * sum(self.granted_s[:-1])
 
     def loses(self, rhythm: Rhythm, new: int) -> bool:
-        """Return whether iterations with the slot take longer than without; judged once per ``WINDOW`` iterations."""
-        if self.before is None or self.kept // WINDOW == (self.kept - new) // WINDOW:
+        """Return whether iterations with the slot take longer than without; judged once per ``KEPT`` iterations.
+
+        A slot costs a job no more than its short waits, so there is time to measure."""
+        if self.before is None or self.kept // KEPT == (self.kept - new) // KEPT:
             return False
-        after = rhythm.mean(min(KEPT, self.kept // WINDOW * WINDOW))
+        after = rhythm.mean(KEPT)
         if after is None:
             return False
         noise_s = SURE * math.sqrt(self.before.variance + after.variance)

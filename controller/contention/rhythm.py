@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median, variance
 from typing import NamedTuple
 
@@ -21,8 +21,12 @@ WINDOW = 16
 """Number of latest iterations over which a mean is taken."""
 KEPT = 64
 """Number of latest iterations that are kept."""
-SURELY = 2.0
-"""Difference of the latest iterations from all kept ones, in standard deviations, that shows a change."""
+CHANGE = 0.02
+"""Relative difference of compute times up to which they have not changed."""
+ALIKE = 4.0
+"""Number of successive iterations that are as good as one for a mean: jobs move slowly past each other."""
+FEW = 2.0
+"""Relative error of a spread of n times is at most this number / sqrt(n)."""
 NORMAL = 1.4826
 """Standard deviation of a normal distribution / its median absolute deviation."""
 UNMEASURED = 1 - 1e-6
@@ -73,7 +77,8 @@ class Rhythm:
                 beats.append(_beat(iteration, iteration.ended_at, beats[-1] if beats else None))
         added = beats[len(self.beats) :]
         waited_s = self.waited_s + math.fsum(beat.waited_s for beat in added)
-        return Rhythm(tuple(beats[-KEPT:]), waited_s)
+        found = Rhythm(tuple(beats[-KEPT:]), waited_s)
+        return replace(found, beats=found.beats[-USUAL:]) if found._has_changed else found
 
     def anew(self) -> Rhythm:
         """Return the rhythm without iterations, because the job sends other traffic now."""
@@ -93,17 +98,31 @@ class Rhythm:
         """Usual time in which an iteration does not communicate; None while it was not measured.
 
         It is the median of all kept iterations, because a circle has room for few per cent of error, and the median of
-        few iterations varies by more. The latest iterations count alone when they differ clearly."""
+        few iterations varies by more."""
         found = self._computed_s
-        if len(found) < USUAL:
-            return None
-        usual_s, latest_s = median(found), median(found[-USUAL:])
-        return latest_s if abs(latest_s - usual_s) > SURELY * _spread(found[-USUAL:]) else usual_s
+        return median(found) if len(found) >= USUAL else None
+
+    @property
+    def _has_changed(self) -> bool:
+        """Whether all of the latest iterations compute longer, or all shorter, than most of the ones before.
+
+        Chance does this to one of 100,000 groups of iterations. Then the ones before are forgotten."""
+        before, latest = sorted(self._computed_s[:-USUAL]), self._computed_s[-USUAL:]
+        if len(before) < WINDOW:
+            return False
+        few = len(before) // 10
+        return min(latest) > before[-1 - few] * (1 + CHANGE) or max(latest) < before[few] * (1 - CHANGE)
 
     @property
     def error(self) -> float:
-        """Relative standard error of ``computed_s``. For a median it is sqrt(pi / 2) times that of a mean."""
-        return math.sqrt(math.pi / 2 / max(1, len(self._computed_s))) * self.jitter
+        """Relative standard error of ``computed_s``, at most. For a median it is sqrt(pi / 2) times that of a mean."""
+        count = max(1, len(self._computed_s))
+        return math.sqrt(math.pi / 2 / count) * self.jitter * (1 + FEW / math.sqrt(count))
+
+    @property
+    def least_jitter(self) -> float:
+        """``jitter`` minus its own error."""
+        return self.jitter * (1 - 1 / math.sqrt(max(1, len(self._computed_s or self._periods_s))))
 
     @property
     def until_s(self) -> float:
@@ -122,17 +141,16 @@ class Rhythm:
     def mean(self, count: int) -> Mean | None:
         """Return the mean time of the latest ``count`` iterations, with waits; None if fewer are known."""
         found = [beat.interval_s for beat in self.beats[-count:] if beat.interval_s is not None]
-        return Mean(fmean(found), variance(found) / len(found)) if count and len(found) == count else None
+        return Mean(fmean(found), ALIKE * variance(found) / count) if count and len(found) == count else None
 
     @property
     def recent_s(self) -> float:
         """Mean time of the latest iterations, with waits."""
         return fmean(beat.duration_s if beat.interval_s is None else beat.interval_s for beat in self.beats[-USUAL:])
 
-    @property
-    def next_at(self) -> float:
-        """Time when the communication of the next iteration begins if the job does not wait before it."""
-        return self.beats[-1].ended_at + self.until_s
+    def next_at(self, wait_s: float = 0.0) -> float:
+        """Return when the communication of the next iteration begins if the job waits ``wait_s`` before it."""
+        return self.beats[-1].ended_at + self.until_s + wait_s
 
     @property
     def _periods_s(self) -> Sequence[float]:

@@ -52,7 +52,7 @@ def measured(rhythm: Rhythm, max_jitter: float) -> Measured:
     if not rhythm.is_known:
         return UNKNOWN
     error_s = rhythm.error * (rhythm.computed_s or 0.0)
-    return Measured(rhythm.computed_s, rhythm.jitter <= max_jitter, error_s)
+    return Measured(rhythm.computed_s, rhythm.least_jitter <= max_jitter, error_s)
 
 
 def timing(
@@ -71,7 +71,7 @@ def timing(
     if any(each.phase is not None or each.before is not None for each in compute):
         numbers = announced_phases(job.spec)
         announced = numbers if job.phases_known and len(numbers) == len(ideal_s) else announced
-    alone, overlapping = _by_phase(compute, announced, found.computed_s)
+    alone, overlapping = _by_phase(compute, announced, found)
     phases = tuple(
         PhaseTime(phase, alone_s, max(ideal, overlapping_s))
         for (phase, ideal), alone_s, overlapping_s in zip(ideal_s.items(), alone, overlapping, strict=True)
@@ -115,13 +115,13 @@ def _announced(spec: JobSpec) -> tuple[Compute, ...]:
 
 
 def _by_phase(
-    compute: tuple[Compute, ...], phases: tuple[int, ...], computed_s: float | None
+    compute: tuple[Compute, ...], phases: tuple[int, ...], found: Measured
 ) -> tuple[list[float], list[float]]:
     """Return two lists of times by phase: computing before its communication, and computing that overlaps with it.
 
     ``phases``: announced number of each phase. Each step of an announced phase is a phase here, with the announced
-    number. ``computed_s``: measured sum of the first list. If the announced sum differs clearly, the times of the first
-    list are scaled to the measured sum."""
+    number. ``found``: measured sum of the first list. If the announced sum differs clearly, the times of the first list
+    are scaled to the measured sum."""
     alone, overlapping = [0.0] * len(phases), [0.0] * len(phases)
     for each in compute:
         if each.phase is not None:
@@ -130,9 +130,9 @@ def _by_phase(
         else:  # computing after the last phase precedes the first one of the next iteration
             later = (at for at, phase in enumerate(phases) if each.before is not None and phase >= each.before)
             alone[next(later, 0)] += each.seconds
-    announced_s = math.fsum(alone)
+    announced_s, computed_s = math.fsum(alone), found.computed_s
     if computed_s is not None and not announced_s:
         alone[0] = computed_s
-    elif computed_s is not None and not math.isclose(computed_s, announced_s, rel_tol=CHANGE):
+    elif computed_s is not None and abs(computed_s - announced_s) > max(CHANGE * announced_s, SURE * found.error_s):
         alone = [each * computed_s / announced_s for each in alone]
     return alone, overlapping

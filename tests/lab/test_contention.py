@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.contention.lab import LabJob, Scenario, Way, have_done, training_jobs
+from benchmarks.contention.lab import MBPS, LabJob, Scenario, Way, have_done, training_jobs
 from mininet_topos.demo.parts import Training
 from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
@@ -14,7 +14,6 @@ from signalbox.client import Client
 from signalbox.mapping import seconds
 from tests.support.waiting import until
 
-MBPS = 5.0
 JOBS = tuple(LabJob(name, (1, 2), 0.2, 0.2) for name in ("first", "second"))
 SCENARIO = Scenario("two jobs", JOBS, 0.02)
 

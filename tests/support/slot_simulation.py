@@ -1,157 +1,171 @@
-"""Two or more jobs on one link that share it fairly, with the waits of ``signalbox.slots``.
+"""Jobs of two ranks that share uplinks, with the control loop, the planner and the waits of ``signalbox.slots``.
 
-The controller's part is that of ``controller.contention``: rhythms from reports, and leads on a circle."""
+Leaves have one uplink each, in a fluid model: jobs that communicate over an uplink share it fairly. Time is a number,
+and all runs with equal arguments are equal."""
 
 from __future__ import annotations
 
 import heapq
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import count, pairwise
-from statistics import fmean
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import NamedTuple
 
-from controller.contention.keeping import leads_s
-from controller.contention.rhythm import Rhythm
-from controller.planning.plan import Circle, Slot
-from signalbox import slots
+from controller.config import Config
+from controller.core.messages import Tick
+from controller.jobs.messages import RegisterJob, ReportIterations
+from controller.status import JobTiming
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
+from signalbox.slots import Slot, Waits
+from tests.support.fake_fabric import FABRIC_BPS, FakeFabric
+from tests.support.job_specs import job_spec, sends
 
-MAX_WAIT = 0.02
+TICK_S, ANSWER_S = 0.5, 0.01
+FRAMED = 1.0795
+"""Bytes on the wire / payload bytes of an all-reduce."""
+
+
+class Shape(NamedTuple):
+    """Times of an iteration without other jobs, and the leaves of the ranks."""
+
+    leaves: tuple[int, int]
+    compute_s: float
+    sending_s: float
+
+
+HALF = (Shape((1, 2), 0.6, 0.6),) * 2
+LOOP = tuple(Shape(leaves, 0.8, 0.4) for leaves in ((1, 2), (2, 3), (3, 1)))
 
 
 @dataclass
-class _Job:
+class Run:
+    """Iterations of one job."""
+
     id: JobId
-    compute_s: float
-    sending_s: float
-    waits: slots.Waits = field(default_factory=slots.Waits)
-    rhythm: Rhythm = field(default_factory=Rhythm)
-    index: int = 0
-    began_at: float = 0.0
-    until_s: float = 0.0
-    waited_s: float = 0.0
-    left_s: float = 0.0
+    shape: Shape
+    chance: random.Random
+    waits: Waits = field(default_factory=Waits)
     ends_at: list[float] = field(default_factory=list)
     waits_s: list[float] = field(default_factory=list)
+    """Wait before the communication of each iteration."""
+    slots: set[int] = field(default_factory=set)
+    """Numbers of the slots that the job has had."""
+    timing: JobTiming | None = None
+    """Timing that the controller published after the latest report."""
+    began_at: float = 0.0
+    until_s: float = 0.0
+    left_s: float = 0.0
 
-
-@dataclass(frozen=True)
-class Result:
-    slowdowns: tuple[float, ...]
-    """Mean time of an iteration / its time alone, by job, without the first iterations."""
-    waited: tuple[float, ...]
-    """Part of the time that each job waited."""
-    waits: tuple[tuple[float, ...], ...]
-    """Wait at each boundary / time of an iteration alone, by job."""
+    def slowdown(self, since: int, until: int = -1) -> float:
+        """Return the mean time of these iterations / their time without other jobs."""
+        ends_at = self.ends_at[since:until]
+        return (ends_at[-1] - ends_at[0]) / (len(ends_at) - 1) / (self.shape.compute_s + self.shape.sending_s)
 
 
 def simulated(
-    jobs: Sequence[tuple[float, float]],
+    shapes: Sequence[Shape],
     jitter: float,
     seed: int,
-    circle: Circle | None,
-    iterations: int = 300,
-    answer_s: float = 0.005,
-    aligned: bool = False,
+    iterations: int = 150,
     answers: float = math.inf,
-) -> Result:
-    """Simulate jobs of (compute, communication) seconds until each has done so many iterations.
+    **contention: object,
+) -> list[Run]:
+    """Let jobs begin at random, and return them when each has done so many iterations.
 
-    - ``jitter``: relative standard deviation of compute times
-    - ``circle``: slots of the jobs ``j0``, ``j1`` …; None for no slots
-    - ``answer_s``: seconds from the end of an iteration to the answer to its report
-    - ``aligned``: whether the jobs begin in their slots; otherwise at random
-    - ``answers``: number of reports that the controller answers before it ends"""
-    draw = random.Random(seed)
-    run = [_Job(JobId(f"j{number}"), *times) for number, times in enumerate(jobs)]
-    queue: list[tuple[float, int, str, _Job, object]] = []
-    numbers, now, answered = count(), 0.0, 0
+    ``jitter``: relative standard deviation of computing times. ``answers``: number of reports that the controller
+    answers before it ends. ``contention``: settings of the controller."""
+    fabric, chance = FakeFabric(max(max(shape.leaves) for shape in shapes), 1, 2), random.Random(seed)
+    rates = {"link_bps": FABRIC_BPS, "host_link_bps": FABRIC_BPS}
+    fabric.start(Config.model_validate({"contention": {"slots": True, **contention}, "fabric": rates}))
+    fabric.run(3)
+    runs, hosts = list[Run](), {leaf: iter((1, 2)) for shape in shapes for leaf in shape.leaves}
+    for number, shape in enumerate(shapes):
+        run = Run(JobId(f"j{number}"), shape, random.Random(f"{seed} {number}"))
+        traffic = sends("ring_all_reduce", round(shape.sending_s * FABRIC_BPS / 8 / FRAMED))
+        ips = [f"10.0.{leaf}.{next(hosts[leaf])}" for leaf in shape.leaves]
+        compute = [{"seconds": shape.compute_s}]
+        fabric.request(RegisterJob(job_spec(run.id, ips, traffic, compute=compute, keeps_slots=True, lease_s=86_400.0)))
+        runs.append(run)
+    numbers, queue = count(), list[tuple[float, int, str, Run, IterationTime | None]]()
 
-    def at(time: float, what: str, job: _Job, value: object = None) -> None:
-        heapq.heappush(queue, (time, next(numbers), what, job, value))
+    def at(time: float, what: str, run: Run, value: IterationTime | None = None) -> None:
+        heapq.heappush(queue, (time, next(numbers), what, run, value))
 
-    def begin(job: _Job) -> None:
-        job.began_at = now
-        job.until_s = job.compute_s * max(0.0, draw.gauss(1.0, jitter))
-        at(now + job.until_s, "send", job)
-
-    for job in run:
-        start_s = (
-            circle.slots[job.id][0].start_s if circle and aligned else draw.uniform(0, job.compute_s + job.sending_s)
-        )
-        if circle:
-            job.waits.take_slot(slots.Slot(circle.every_s(job.id), MAX_WAIT * circle.every_s(job.id), 1), 1e-9)
-        at(start_s, "begin", job)
-    sending: list[_Job] = []
-    while min(job.index for job in run) < iterations:
-        first = min(sending, key=lambda job: job.left_s, default=None)
-        done_at = now + first.left_s * len(sending) if first else float("inf")
-        until = min(done_at, queue[0][0] if queue else float("inf"))
-        for job in sending:
-            job.left_s -= (until - now) / len(sending)
-        now = until
-        if first and done_at <= now:
+    now, sending = fabric.now, list[Run]()
+    at(now, "tick", runs[0])
+    for run in runs:
+        at(now + chance.uniform(0, run.shape.compute_s + run.shape.sending_s), "compute", run)
+    while min(len(run.ends_at) for run in runs) < iterations:
+        speeds = _speeds(sending)
+        done = [(now + run.left_s / speeds[run.id], run) for run in sending]
+        end_at, first = min(done, key=lambda each: each[0], default=(math.inf, runs[0]))
+        until = min(end_at, queue[0][0])
+        for run in sending:
+            run.left_s -= (until - now) * speeds[run.id]
+        now = fabric.now = until
+        if end_at <= now:
             sending.remove(first)
-            _end(first, now)
-            report = (first.index, first.rhythm)
-            at(now + answer_s / 2, "report", first, report)
-            first.waits.ended(first.index, first.waited_s)
-            first.waits.arrive(now)
-            first.index += 1
-            at(now, "wait", first)
+            at(now + ANSWER_S / 2, "report", first, _ended(first, now))
+            at(now, "compute", first)
             continue
-        _, _, what, job, value = heapq.heappop(queue)
+        _, _, what, run, value = heapq.heappop(queue)
         match what:
-            case "begin":
-                begin(job)
-            case "send":
-                job.left_s = job.sending_s
-                sending.append(job)
-            case "report":
-                assert isinstance(value, tuple)
-                index, job.rhythm = value
-                rhythms = {each.id: each.rhythm for each in run if each.rhythm.beats}
-                if circle and answered < answers:
-                    answered += 1
-                    at(now + answer_s / 2, "answer", job, (index, leads_s(circle, rhythms).get(job.id, 0.0)))
-            case "answer":
-                assert isinstance(value, tuple)
-                job.waits.grant(*value)
+            case "tick":
+                fabric.send(Tick())
+                at(now + TICK_S, "tick", run)
+            case "compute":
+                run.began_at, run.until_s = now, run.shape.compute_s * max(0.0, run.chance.gauss(1, jitter))
+                at(now + run.until_s, "boundary", run)
+            case "boundary":
+                run.waits.arrive(now)
+                at(now, "wait", run)
             case "wait":
-                left_s = job.waits.left_s(now)
-                if left_s > 1e-12:
-                    at(now + min(left_s, 1e-3), "wait", job)
-                else:
-                    job.waited_s = now - job.ends_at[-1]
-                    job.waits_s.append(job.waited_s)
-                    job.waits.began(job.waited_s)
-                    begin(job)
-    skipped = iterations // 10
-    alone_s = [job.compute_s + job.sending_s for job in run]
-    slowdowns = (
-        fmean(b - a for a, b in pairwise(job.ends_at[skipped:])) / s for job, s in zip(run, alone_s, strict=True)
-    )
-    waited = (math.fsum(job.waits_s) / job.ends_at[-1] for job in run)
-    waits = (tuple(wait_s / s for wait_s in job.waits_s) for job, s in zip(run, alone_s, strict=True))
-    return Result(tuple(slowdowns), tuple(waited), tuple(waits))
+                if (left_s := run.waits.left_s(now)) > 1e-9:
+                    at(now + min(left_s, ANSWER_S / 4), "wait", run)
+                    continue
+                run.waits_s.append(now - run.began_at - run.until_s)
+                run.waits.began(run.waits_s[-1])
+                run.left_s = run.shape.sending_s
+                sending.append(run)
+            case "report" if value and answers > 0:
+                answers -= 1
+                _, wait_s = fabric.request(ReportIterations(run.id, (value,)))
+                fabric.replies.clear()
+                _take(run, fabric.loop.extension.status().timings[run.id])
+                if wait_s is not None:
+                    at(now + ANSWER_S / 2, "answer", run, replace(value, waited_s=wait_s))
+            case "answer" if value:
+                run.waits.grant(value.index, value.waited_s)
+    return runs
 
 
-def _end(job: _Job, now: float) -> None:
-    time = IterationTime(
-        job.index, now - job.began_at, now - job.began_at - job.until_s, now, job.until_s, job.waited_s
-    )
-    job.ends_at.append(now)
-    job.rhythm = job.rhythm.and_now([time])
+def _ended(run: Run, now: float) -> IterationTime:
+    index, waited_s = len(run.ends_at), run.waits_s[-1]
+    duration_s = now - run.began_at - waited_s
+    run.ends_at.append(now)
+    run.waits.ended(index, now)
+    return IterationTime(index, duration_s, duration_s - run.until_s, now, run.until_s, waited_s)
 
 
-def even_circle(jobs: Sequence[tuple[float, float]], period_s: float | None = None) -> Circle:
-    """Return a circle on which the jobs send one after the other."""
-    period_s = period_s or sum(jobs[0])
-    slots_of, at_s = {}, 0.0
-    for number, (_, sending_s) in enumerate(jobs):
-        slots_of[JobId(f"j{number}")] = (Slot(at_s % period_s, sending_s),)
-        at_s += sending_s
-    return Circle(period_s, slots_of, dict.fromkeys(slots_of, 1))
+def _take(run: Run, timing: JobTiming) -> None:
+    run.timing, slot = timing, timing.slot
+    run.waits.take_slot(slot and Slot(slot.period_s, slot.max_wait_s, slot.number))
+    run.slots |= {slot.number} if slot else set()
+
+
+def _speeds(sending: Sequence[Run]) -> Mapping[JobId, float]:
+    """Return the fraction of an uplink that each job gets: all grow alike, until one of their uplinks is full."""
+    speeds, growing = dict.fromkeys((run.id for run in sending), 0.0), list(sending)
+    room = {leaf: 1.0 for run in sending for leaf in run.shape.leaves}
+    while growing:
+        users = [leaf for run in growing for leaf in run.shape.leaves]
+        by = min(room[leaf] / users.count(leaf) for leaf in users)
+        for run in growing:
+            speeds[run.id] += by
+        for leaf in users:
+            room[leaf] -= by
+        growing = [run for run in growing if min(room[leaf] for leaf in run.shape.leaves) > 1e-12]
+    return speeds

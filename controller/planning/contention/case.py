@@ -57,7 +57,7 @@ def sharing(problem: Problem, routes: Routes, timings: Mapping[JobId, Timing], r
     objective, numbers = Objective(rules.objective), problem.numbers
     searches = [Search(case, objective, max(1, rules.classes), rules.max_stretch) for case in cases]
     until_s = time.perf_counter() + EXACT_S
-    found = [search.chosen(until_s - time.perf_counter()) for search in searches]
+    found = [search.spread(search.chosen(until_s - time.perf_counter())) for search in searches]
     timed = {job: _timed(job, timings[job], ()) for n, job in enumerate(numbers.job_ids) if _known(problem, timings, n)}
     promise_s = {job: of.ideal_s for job, of in timed.items()}
     guaranteed_s, class_of, circles = dict(promise_s), dict[JobId, int](), list[Circle]()

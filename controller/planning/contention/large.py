@@ -223,6 +223,17 @@ class Search:
         found = self.judged([option.rank for option in solved.options], slots)
         return min(plan, found, key=lambda each: self.key(each.costs))
 
+    def spread(self, plan: Shared) -> Shared:
+        """Return the plan with slots as far apart as its guarantees allow."""
+        slots = list[tuple[Circle, Mapping[int, int]]]()
+        for circle, places in plan.slots:
+            members = {number: self._case.jobs[number] for number in places}
+            others = [number for number in self._numbers if not plan.ranks[number] and number not in places]
+            rest = self._demands, self._room(plan.ranks), self._peaks[others].sum(axis=0)
+            slots.append((circle, Packing(circle, members, *rest, full=False).spread(places)))
+        found = self.judged(plan.ranks, tuple(slots))
+        return found if self.admits(found) and self.key(found.costs) <= self.key(plan.costs) else plan
+
     def _raised(self, ranks: Sequence[int]) -> Shared:
         """Return the plan of these ranks; jobs that would take too long get higher ranks, the worst first."""
         plan, at_once = self.judged(ranks, ()), 1 + len(ranks) // 16

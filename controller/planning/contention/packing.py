@@ -18,6 +18,8 @@ from controller.planning.problem import Floats, Ints
 
 _STEPS_PER_JOB = 4
 """Number of steps of a search, per job of the circle; in each step one job gets another place."""
+_SWEEPS = 2
+"""Number of times that each job is moved away from others."""
 
 
 class Packing:
@@ -90,12 +92,7 @@ class Packing:
 
         All jobs get places at first, also where they do not get their bits through. Then one late job after the other
         gets another place, so that fewer bits are late."""
-        self._total = np.repeat(np.append(self._load, 0.0)[:, None], self._circle.slots, axis=1)
-        """Load of each link in each cell of the circle, as a fraction of the link's capacity. Shape: link, cell."""
-        self._slow = np.ones((len(self._needs_s), self._circle.slots))
-        """Duration / ideal duration of what each slot sends in each cell."""
-        self._own = np.zeros_like(self._slow)
-        """Seconds of each cell in each slot, at the place of its job."""
+        self._clear()
         placed, chance = dict[int, int](), random.Random(1)
         for job in sorted(self._jobs, key=lambda job: -(self._own_at[job][:, 0].sum() * self._demands[job].sum())):
             placed[job] = self._put(job, self._best_place(job))
@@ -111,6 +108,30 @@ class Packing:
             self._take(job, before := placed[job])
             placed[job] = self._put(job, self._best_place(job, before))
         return best, (1 + _STEPS_PER_JOB) * len(placed)
+
+    def spread(self, places: Mapping[int, int]) -> dict[int, int]:
+        """Return places at which slots are as far apart as they can be, so that jobs may vary more in time.
+
+        One job after the other moves to the middle of the places around its own where nobody loses more."""
+        self._clear()
+        placed = {job: self._put(job, place) for job, place in places.items()}
+        for job in [*placed] * _SWEEPS:
+            self._take(job, at := placed[job])
+            late_s, lost_s = self._losses(job)
+            worse = np.flatnonzero((late_s > late_s[at]) | (lost_s > lost_s[at] + EPSILON))
+            if len(worse):
+                after = (worse - at) % len(late_s)
+                at += int(after.min() - (len(late_s) - after.max())) // 2
+            placed[job] = self._put(job, at % len(late_s))
+        return placed
+
+    def _clear(self) -> None:
+        self._total = np.repeat(np.append(self._load, 0.0)[:, None], self._circle.slots, axis=1)
+        """Load of each link in each cell of the circle, as a fraction of the link's capacity. Shape: link, cell."""
+        self._slow = np.ones((len(self._needs_s), self._circle.slots))
+        """Duration / ideal duration of what each slot sends in each cell."""
+        self._own = np.zeros_like(self._slow)
+        """Seconds of each cell in each slot, at the place of its job."""
 
     def _put(self, job: int, place: int) -> int:
         self._own[self._windows[job]] = self._own_from(job, place)
@@ -136,6 +157,13 @@ class Packing:
 
     def _best_place(self, job: int, avoid: int | None = None) -> int:
         """Return the place where the fewest seconds are late, then where the least progress is lost."""
+        late_s, lost_s = self._losses(job)
+        if avoid is not None:
+            late_s[avoid] = np.inf
+        return int(np.lexsort((lost_s, late_s))[0])
+
+    def _losses(self, job: int) -> tuple[Floats, Floats]:
+        """Return how many seconds of all jobs are late, and how much progress they lose, by the place of this job."""
         demand, every = self._demands[job], self._every[job]
         links = np.flatnonzero(demand.any(axis=0))
         loads = [(self._total[links] + bps[links, None]) / self._room[links] for bps in demand]
@@ -156,10 +184,7 @@ class Packing:
                 less_s += (self._own[slots] * (now - then)) @ seen_at[:every].T
             late_s += (np.maximum(0.0, less_s - spare_s) - np.maximum(0.0, -spare_s)).sum(axis=0)
             lost_s += less_s.sum(axis=0)
-        late_s = late_s.round(9)
-        if avoid is not None:
-            late_s[avoid] = np.inf
-        return int(np.lexsort((lost_s.round(9), late_s))[0])
+        return late_s.round(9), lost_s.round(9)
 
     def kept(self, places: Mapping[int, int]) -> dict[int, int]:
         """Return the members that keep the circle while all other jobs send at any time."""

@@ -296,7 +296,6 @@ def test_a_step_waits_for_the_slot_of_the_job(
         with job.step():
             pass
         until(lambda: job._waits.has_slot)
-        job._waits._since -= 100.0  # the slot is an old one, so all waits together are short
         for _ in range(3):
             with job.step() as step, step.communication() if measures else nullcontext():
                 pass

@@ -25,7 +25,7 @@ def test_usual_times_are_known_after_eight_iterations_beyond_the_first_two() -> 
     assert found.recent_s == pytest.approx(1.1)
     assert found.waited_s == pytest.approx(0.1 * (USUAL + 2))
     assert found.jitter == pytest.approx(0, abs=1e-9)
-    assert found.next_at == pytest.approx(100 + 1.1 * (USUAL + 1) + 0.6)
+    assert found.next_at(0.2) == pytest.approx(100 + 1.1 * (USUAL + 1) + 0.6 + 0.2)
 
 
 def test_computing_is_the_median_of_many_iterations_unless_it_has_clearly_changed() -> None:
