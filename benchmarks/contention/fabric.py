@@ -25,7 +25,7 @@ from offline.simulator.shared import all_plans, compared, shared_case
 RATIOS = (2, 4)
 JITTERS = (0.0, 0.05, 0.09)
 ITERATIONS = 12
-RUNS = {8: 2, 16: 2}
+RUNS = {8: 2}
 """Number of simulations of each plan, with different starts and compute times, by number of jobs; else 1."""
 TIE = 0.005
 """Relative difference up to which two figures are a tie."""
