@@ -25,15 +25,15 @@ from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId
 from signalbox.words import Objective
 
-MAX_PATHS = Config().planning.max_paths
-"""Largest number of candidate paths between two switches: the default of a running controller."""
+MAX_PATHS, OBJECTIVE = Config().planning.max_paths, Config().planning.objective
+"""Largest number of candidate paths between two switches, and objective: the defaults of a running controller."""
 _TRIES = 5
 _UNDISTURBED = 0.8
 """Share of the wall time for which a plan must have had a processor, to count as undisturbed by other processes."""
 
 
 def answer(
-    instance: instances.Instance, max_subflows: int, limits: PlanLimits, objective: Objective = Objective.PHASE
+    instance: instances.Instance, max_subflows: int, limits: PlanLimits, objective: Objective = OBJECTIVE
 ) -> Answer:
     """Return the planner's claims for a plan with at most ``max_subflows`` subflows per flow.
 
@@ -70,9 +70,11 @@ def answer(
     )
 
 
-def certificate_of(instance: instances.Instance, max_subflows: int, limits: PlanLimits) -> dict[str, Any]:
+def certificate_of(
+    instance: instances.Instance, max_subflows: int, limits: PlanLimits, objective: Objective = OBJECTIVE
+) -> dict[str, Any]:
     """Return the plan with its proofs, as plain data."""
-    problem = problem_of(instance, max_subflows)
+    problem = problem_of(instance, max_subflows, objective)
     return certificate(problem, answered(plan(problem, limits)), FabricNames(_fabric(instance)[0]))
 
 
@@ -83,7 +85,7 @@ def disturbed(wall_s: float, cpu_s: float, limit_s: float) -> bool:
     return wall_s >= limit_s / 2 and cpu_s < _UNDISTURBED * wall_s
 
 
-def problem_of(instance: instances.Instance, max_subflows: int, objective: Objective = Objective.PHASE) -> Problem:
+def problem_of(instance: instances.Instance, max_subflows: int, objective: Objective = OBJECTIVE) -> Problem:
     fabric, background = _fabric(instance)
     sent: defaultdict[int, list[VirtualLink]] = defaultdict(list)
     for send in instance.sends:

@@ -1,9 +1,9 @@
 """Benchmark ``certificates``: whether the checker of proofs accepts all right proofs, and refuses wrong proofs.
 
-It plans random instances, and checks their certificates, which the checker must accept. It also checks changed copies,
-which the checker must refuse unless the change is harmless. ``implied`` decides whether the claims of a plan follow
-from its proofs; it shares no code with the controller. Every verdict is saved in a file, and a run continues where the
-previous one ended. docs/benchmarks.md has the results.
+It plans random instances by their slowest phases, and checks their certificates, which the checker must accept. It also
+checks changed copies, which the checker must refuse unless the change is harmless. ``implied`` decides whether the
+claims of a plan follow from its proofs; it shares no code with the controller. Every verdict is saved in a file, and a
+run continues where the previous one ended. docs/benchmarks.md has the results.
 """
 
 import math
@@ -22,6 +22,7 @@ from benchmarks.judge.instances import MIXED, generate
 from benchmarks.measures import report
 from controller.planning.problem import PlanLimits
 from controller.planning.verify import verify
+from signalbox.words import Objective
 
 MAX_SUBFLOWS = (1, 2, 3, MIXED)
 CHANGES = 3
@@ -58,7 +59,9 @@ def judged(seed: int, limits: PlanLimits) -> Record:
         "name": name_of(seed),
         "plans": [
             _of_plan(
-                certificate_of(instance, max_subflows, limits), max_subflows, random.Random(f"{seed} {max_subflows}")
+                certificate_of(instance, max_subflows, limits, Objective.PHASE),
+                max_subflows,
+                random.Random(f"{seed} {max_subflows}"),
             )
             for max_subflows in MAX_SUBFLOWS
         ],

@@ -49,14 +49,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import structlog
 
 from controller.planning import closed_forms, greedy, three_tiers
 from controller.planning.bounds import Bounds, over_phases, peak_bounds
-from controller.planning.efficiency import ecmp_slowdown, first_difference, sorted_slowdowns
+from controller.planning.efficiency import ecmp_slowdown, first_difference, is_less, sorted_slowdowns
 from controller.planning.greedy import relieve
 from controller.planning.plan import (
     Draft,
@@ -91,14 +90,13 @@ _CLOSED_S = 16e-6
 When time is short and relief has found routes, closed forms are skipped: their plans mostly exceed a cap on moves."""
 _GREEDY_S = 30e-6
 """Seconds per flow that the greedy needs on 128 spines."""
-_JOINED_SHARE = 0.25
-"""Share of the remaining time for plans in which no flow is divided into equal subflows."""
-_WHOLE_S, _WHOLE_FLOW_S, _WHOLE_SHARE = 0.05, 200e-6, 0.5
-"""Time for whole flows when flows may be split: seconds, seconds per flow, and largest share of the remaining time."""
+_WHOLE_S, _WHOLE_FLOW_S, _WHOLE_SHARES = 0.05, 150e-6, (0.2, 0.75)
+"""Time for whole flows if flows may be split: seconds, plus seconds per flow, but at least and at most these shares of
+the time limit."""
 _OWN_SHARE = 0.05
-"""Share of the time limit that is reserved for smaller own slowdowns."""
-_PHASES_SHARE = 0.2
-"""Share of the time limit that is reserved for smaller slowdowns of jobs with several phases."""
+"""Share of the remaining time that is reserved for smaller own slowdowns."""
+_FIRST_SHARE = 0.75
+"""Share of the remaining time for stages before others: joined subflows, and peak slowdowns with several phases."""
 
 
 class Fault(Exception):
@@ -110,14 +108,8 @@ def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
 
     Return a ``NoPlan`` for a problem that contradicts itself."""
     limits = limits.begun()
-
-    def drafts(bounds: Bounds) -> Drafts:
-        untangles = own.searches(problem)
-        sooner = limits.sooner(_OWN_SHARE * limits.time_limit_s) if untangles else limits
-        found = _over_phases(problem, sooner, bounds)
-        return _untangled(problem, limits, bounds, found) if untangles else found
-
-    return judged(problem, limits, drafts)
+    searching, seconds = limits.sooner(_FINISH_S * len(problem.flows)), min(limits.left_s, limits.time_limit_s)
+    return judged(problem, limits, lambda bounds: _drafts(problem, searching, bounds, seconds))
 
 
 def repair(problem: Problem) -> Plan | NoPlan:
@@ -227,34 +219,103 @@ def refuse_faults(problem: Problem) -> None:
         raise Fault(f"flow {flow.src_ip} > {flow.dst_ip} has a demand that is not a positive number")
 
 
-def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds, known: Sequence[Draft] = ()) -> Drafts:
-    limits = limits.sooner(_FINISH_S * len(problem.flows))
-    cap = math.inf if limits.max_moves is None else limits.max_moves
+def _drafts(
+    problem: Problem,
+    limits: PlanLimits,
+    bounds: Bounds,
+    seconds: float = math.inf,
+    known: Draft | None = None,
+    whole: list[Draft] | None = None,
+) -> Drafts:
+    """Return candidates of all stages; none if bounds show that none is better than ``known``.
+
+    If flows may be split, the problem is also planned with whole flows, as if no flow might be split, before the
+    searches, which start from the best candidate so far. If flows may have more than two subflows, the problem is also
+    planned with two, after the searches. So searches without a deadline never make plans worse with more subflows.
+    ``seconds``: time of the whole run. ``whole``: candidates with whole flows, if they were searched for before."""
+    share = problem.phase_share
+    least = bounds.vector if share is None else over_phases(problem, bounds).vector
+    if known and not is_less(least, sorted_slowdowns(known.job_slowdown)):
+        return Drafts([])
     kept = _running(problem) if problem.runs else None
-    drafts = [*known, kept] if kept else [*known]
-    if kept is None or not _optimal(kept, bounds.vector):
-        relieved = relieve(problem, bounds, kept.routes, limits) if kept and limits.max_moves else None
-        drafts += [relieved] if relieved else []
-        aligned = aligned_cutting(problem, limits.max_moves) if kept and (problem.numbers.most > 1).any() else None
-        drafts += [draft(problem, "aligned-cutting", aligned)] if aligned else []
-        if not relieved or limits.allows("closed forms", _CLOSED_S * len(problem.flows)):
-            drafts += _candidates_without_subflows(problem, limits, bounds)
-            if not any(_optimal(of, bounds.vector) for of in drafts):
-                exact = closed_forms.route(problem, bounds) or three_tiers.route(problem, bounds)
-                drafts += [draft(problem, *exact)] if exact else []
+    if kept and kept.solver == "no-search" and _reaches(kept.job_slowdown, least):
+        return Drafts([kept])
+    untangles = own.searches(problem)
+    searching = limits.part(1 - _OWN_SHARE) if untangles else limits
+    drafts = _in_closed_form(problem, searching, bounds, kept)
+    if not whole:
+        least_s, most_s = (of * seconds for of in _WHOLE_SHARES)
+        part = searching.within(min(max(least_s, _WHOLE_S + _WHOLE_FLOW_S * len(problem.flows)), most_s))
+        whole = _with_subflows(problem, 1, part, seconds, drafts, least)
+    drafts += whole
+    first = searching.part(_FIRST_SHARE) if iterations.searches(problem) else searching
+    found = _searched(problem, first, bounds, drafts, kept)
+    best = best_first(found.drafts)[0]
+    if share is not None and not _reaches(best.job_slowdown, least):
+        try:
+            better = iterations.shortened(problem, bounds, best, searching)
+        except Exception:
+            log.exception("the search for smaller slowdowns over all phases failed", generation=problem.generation)
+        else:
+            found.drafts.extend([better] if better else [])
+            searching.allows("the rest of the search over phases", 0.0)
+    found.drafts.extend(_with_subflows(problem, 2, limits, seconds, found.drafts, least, whole))
+    return _untangled(problem, limits, bounds, found) if untangles else found
+
+
+def _with_subflows(
+    problem: Problem,
+    most: int,
+    limits: PlanLimits,
+    seconds: float,
+    drafts: list[Draft],
+    least: tuple[float, ...],
+    whole: list[Draft] | None = None,
+) -> list[Draft]:
+    """Return candidates with at most ``most`` subflows per flow, if more are allowed and may have better plans."""
+    fewer, best = split_search.with_subflows(problem, most), best_first(drafts)[0] if drafts else None
+    if fewer is problem or (best and (_reaches(best.job_slowdown, least) or not limits.allows("fewer subflows", 0.0))):
+        return []
+    return _drafts(fewer, limits, peak_bounds(fewer), seconds, best, whole).drafts
+
+
+def _in_closed_form(problem: Problem, limits: PlanLimits, bounds: Bounds, kept: Draft | None) -> list[Draft]:
+    """Return the running routes, and candidates of stages that hardly take time."""
+    drafts = [kept] if kept else []
+    if kept and _optimal(kept, bounds.vector):
+        return drafts
+    relieved = relieve(problem, bounds, kept.routes, limits) if kept and limits.max_moves else None
+    drafts += [relieved] if relieved else []
+    splits = bool((problem.numbers.most > 1).any())
+    aligned = aligned_cutting(problem, limits.max_moves) if kept and splits else None
+    drafts += [draft(problem, "aligned-cutting", aligned)] if aligned else []
+    if not relieved or limits.allows("closed forms", _CLOSED_S * len(problem.flows)):
+        drafts += _candidates_without_subflows(problem, limits, bounds)
+        if not any(_optimal(of, bounds.vector) for of in drafts):
+            exact = closed_forms.route(problem, bounds) or three_tiers.route(problem, bounds)
+            drafts += [draft(problem, *exact)] if exact else []
     best = best_first(drafts)[0] if drafts else None
-    greedy_s = _GREEDY_S * len(problem.flows)
+    if splits and best and (best.moves > 0 or not _optimal(best, bounds.vector)):
+        drafts += split_search.in_closed_form(problem, limits, bounds, drafts)
+    return drafts
+
+
+def _searched(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft | None) -> Drafts:
+    """Return ``drafts`` and the candidates of searches for small peak slowdowns, within the cap on moves."""
+    best = best_first(drafts)[0] if drafts else None
     missed = best is None or not slowdowns_proven(best.vector, bounds.vector)
-    if best is None or (missed and limits.allows("greedy", greedy_s)):
-        drafts.append(draft(problem, "greedy", greedy.assign(problem, keep_current=False)))
+    splits = bool((problem.numbers.most > 1).any())
+    if best is None or (missed and not splits and limits.allows("greedy", _GREEDY_S * len(problem.flows))):
+        drafts = [*drafts, draft(problem, "greedy", greedy.assign(problem, keep_current=False))]
     best = best_first(drafts)[0]
     found = Drafts([])
     if (best.moves > 0 or not _optimal(best, bounds.vector)) and limits.allows("search", 0.0):
         found = _search(problem, limits, bounds, drafts, kept or best)
         drafts = [*found.drafts, *drafts]
-    drafts += _candidate_with_few_paths(problem, limits, drafts, bounds)
+    drafts = [*drafts, *_candidate_with_few_paths(problem, limits, drafts, bounds)]
     if limits.left_s <= 0:
         limits.left_out.append("the rest of a search")
+    cap = math.inf if limits.max_moves is None else limits.max_moves
     within = [of for of in drafts if of.moves <= cap] or [_running(problem)]
     best = best_first(within)[0]
     staying = [of for of in within if not of.moves and not compare_slowdowns(of, best)]
@@ -275,10 +336,7 @@ def _candidates_without_subflows(problem: Problem, limits: PlanLimits, bounds: B
             return
     # No search runs for whole flows when whole flows cannot be as good as subflows. ``_candidate_with_few_paths`` then
     # divides the flows that need it.
-    left_s = min(limits.left_s, limits.time_limit_s)
-    until = limits.sooner((1 - _JOINED_SHARE) * left_s).until if enough else -math.inf
-    left_out = limits.left_out if enough else []
-    part = replace(limits, time_limit_s=_JOINED_SHARE * limits.time_limit_s, until=until, left_out=left_out)
+    part = limits.part(_FIRST_SHARE) if enough else replace(limits, until=-math.inf, left_out=[])
     found = best_first(_drafts(whole, part, of_whole).drafts)[0]
     together = draft(problem, found.solver, of_subflows(problem, found.routes))
     yield together
@@ -296,35 +354,6 @@ def _candidate_with_few_paths(
     if all(flow.max_subflows == 1 for flow in problem.flows) and limits.allows("joining", 0.0):
         aim = SlowdownVector(best.vector, best.peak_slowdown)
         yield draft(problem, "local-search", whole_search.local_search(problem, bounds, aim, start.routes, limits))
-
-
-def _over_phases(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
-    """Return candidates of all stages; for jobs with several phases, also a candidate with smaller slowdowns.
-
-    The stages look for small peak slowdowns. A search from the best candidate then looks for smaller slowdowns. Flows
-    that may be split are also planned whole, because peaks do not tell which is better. No stage runs when all
-    slowdowns of the running routes are known to be the smallest possible: moves would gain nothing."""
-    if problem.phase_share is None:
-        return _drafts(problem, limits, bounds)
-    least = over_phases(problem, bounds).vector
-    kept = _running(problem) if problem.runs else None
-    if kept and kept.solver == "no-search" and _reaches(kept.job_slowdown, least):
-        return Drafts([kept])
-    found = _drafts(problem, limits.sooner(_PHASES_SHARE * limits.time_limit_s), bounds)
-    best = best_first(found.drafts)[0]
-    if _reaches(best.job_slowdown, least):
-        return found
-    if any(flow.max_subflows > 1 for flow in problem.flows):
-        whole = split_search.with_subflows(problem, 1)
-        together = _over_phases(whole, limits.part(_WHOLE_SHARE), peak_bounds(whole)).drafts
-        found = found._replace(drafts=[*found.drafts, *together])
-        best = best_first(found.drafts)[0]
-    try:
-        better = iterations.shortened(problem, bounds, best, limits)
-    except Exception:
-        log.exception("the search for smaller slowdowns over all phases failed", generation=problem.generation)
-        return found
-    return found._replace(drafts=[*found.drafts, better]) if better else found
 
 
 def _untangled(problem: Problem, limits: PlanLimits, bounds: Bounds, found: Drafts) -> Drafts:
@@ -362,20 +391,11 @@ def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[D
     if all(flow.max_subflows == 1 for flow in problem.flows):
         found = whole_search.solve(problem, limits, bounds, best_first(drafts)[0], kept)
     else:
-        whole = partial(_whole_first, limits)
-        found = split_search.solve(problem, limits, bounds, drafts, kept, whole)
+        found = split_search.solve(problem, limits, bounds, drafts, kept)
     pairs = {(flow.src_leaf, flow.dst_leaf) for flow in problem.flows} if problem.paths.stretch else ()
     if any(problem.paths.cut(*pair) for pair in pairs):
         return found._replace(proven=bounds.vector, listed=found.listed or found.proven)
     return found
-
-
-def _whole_first(limits: PlanLimits, whole: Problem, bounds: Bounds, drafts: Sequence[Draft]) -> list[Draft]:
-    """Return candidates in which no flow is split, found in a fixed time. ``bounds``: bounds of whole flows."""
-    known = [of for of in drafts if split_search.is_in_pieces(of.routes, 1)]
-    seconds = _WHOLE_S + _WHOLE_FLOW_S * len(whole.flows)
-    share = min(_WHOLE_SHARE, seconds / max(seconds, limits.left_s))
-    return _drafts(whole, limits.part(share), bounds, known).drafts
 
 
 # ---- equal subflows

@@ -338,10 +338,15 @@ class PlanLimits:
 
     def part(self, share: float) -> PlanLimits:
         """Return these limits for a share of the time that is left; deterministic limits are returned unchanged."""
+        return self.within(share * self.left_s)
+
+    def within(self, seconds: float) -> PlanLimits:
+        """Return these limits for at most ``seconds`` from now; deterministic limits are returned unchanged."""
         if self.deterministic:
             return self
-        until = time.perf_counter() + share * self.left_s
-        return replace(self, until=until, time_limit_s=share * self.time_limit_s)
+        seconds = max(0.0, seconds)
+        until = min(self.until, time.perf_counter() + seconds)
+        return replace(self, until=until, time_limit_s=min(self.time_limit_s, seconds))
 
     def allows(self, stage: str, seconds: float) -> bool:
         """Return whether there is time for a stage that takes about ``seconds`` and cannot be cut off.

@@ -14,16 +14,15 @@ flow moves and every job has the slowdown that the cuts require. The search of a
    closely as this slowdown allows.
 4. Divide the amounts into few subflows of flows (``dividing``).
 
-Rounding can give larger slowdowns than a search with whole flows, so whole flows are planned first.
+Rounding can give larger slowdowns than a search with whole flows, so ``planner`` plans with fewer subflows first.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +35,6 @@ from controller.planning.closed_forms import common_links_of, parts
 from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
     first_difference,
-    is_less,
     job_loads,
     links_beyond,
     peak_slowdowns,
@@ -87,37 +85,33 @@ _REACHED = 1e-6
 """Excess (in slowdowns) that counts as zero."""
 _BISECTIONS = 8
 _PIECE_ROUNDING = 1e-9
-WholeFlows = Callable[[Problem, Bounds, list[Draft]], list[Draft]]
 
 
-def solve(
-    problem: Problem,
-    limits: PlanLimits,
-    bounds: Bounds,
-    drafts: list[Draft],
-    kept: Draft,
-    whole_flows: WholeFlows,
-) -> Drafts:
+def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:
     """Return candidates and bounds. If a solver fails, the candidates of the other solvers remain.
 
-    ``kept``: the candidate with the fewest moves. ``whole_flows``: makes candidates for the problem with whole flows,
-    given its bounds and the candidates so far."""
+    ``kept``: the candidate with the fewest moves."""
     search = _Stages(problem, limits, bounds, drafts, kept)
-    whole = partial(search.whole, whole_flows)
-    for stage in (
-        search.closed,
-        search.spread,
-        whole,
-        search.rounds,
-        search.fluid,
-        search.small,
-        search.nearer,
-    ):
+    for stage in (search.spread, search.rounds, search.fluid, search.small, search.nearer):
         try:
             stage()
         except Exception:
             log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
     return Drafts(search.found, search.proven)
+
+
+def in_closed_form(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft]) -> list[Draft]:
+    """Return a candidate in which all parts are planned in closed form; none when a part needs a search.
+
+    A part keeps the routes of a candidate that is good enough; a part without such a candidate is peeled."""
+    if not limits.allows("split flows", _BEGIN_S * len(problem.flows)):
+        return []
+    try:
+        found = solve_by_part(problem, limits, bounds, drafts, searching=False)
+    except Exception:
+        log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
+        return []
+    return found.drafts if found else []
 
 
 class _Stages:
@@ -127,7 +121,6 @@ class _Stages:
         self._problem, self._limits, self._bounds, self._drafts, self._kept = problem, limits, bounds, drafts, kept
         self._cap = math.inf if limits.max_moves is None else limits.max_moves
         self._most = max(flow.max_subflows for flow in problem.flows)
-        self._closed = False
         self.found: list[Draft] = []
         self.proven = bounds.vector
 
@@ -144,15 +137,6 @@ class _Stages:
         """Whether the best candidate reaches its bounds. With many flows, a worst slowdown near its bound is enough."""
         best = self._best.vector
         return _is_near(self._problem, best, self.proven) or slowdowns_proven(best, self.proven) == len(best)
-
-    def closed(self) -> None:
-        """Plan all parts in closed form; add nothing when a part needs a search.
-
-        A part keeps the routes of a candidate that is good enough; a part without such a candidate is peeled."""
-        if self._limits.allows("split flows", _BEGIN_S * len(self._problem.flows)):
-            solution = solve_by_part(self._problem, self._limits, self._bounds, self._drafts, searching=False)
-            self._add(solution)
-            self._closed = solution is not None
 
     def spread(self) -> None:
         """Find the fluid optimum, for its bound; add it as a candidate if flows may have as many subflows as paths."""
@@ -171,15 +155,6 @@ class _Stages:
         for found in filter(None, (few, spread)):
             routes = {**self._best.routes, **divided(of, found.amounts, SMALLEST_SHARE)}
             self.found.append(draft(self._problem, "lp", routes))
-
-    def whole(self, whole_flows: WholeFlows) -> None:
-        """Plan whole flows, if their bounds allow smaller slowdowns than those of the best candidate."""
-        if self._reached:
-            return
-        whole = with_subflows(self._problem, 1)
-        bounds = peak_bounds(whole)
-        if is_less(bounds.vector, self._best.vector):
-            self.found += whole_flows(whole, bounds, self._all)
 
     def rounds(self) -> None:
         """Improve the best candidate with equal pieces and with shares on few paths, in turn, in growing rounds.
@@ -229,7 +204,7 @@ class _Stages:
 
     def fluid(self) -> None:
         """Find the fluid optimum and divide it into subflows."""
-        if slowdowns_proven(self._best.vector, self.proven) == len(self.proven) or self._closed:
+        if slowdowns_proven(self._best.vector, self.proven) == len(self.proven):
             return
         if self._limits.allows("division", _BEGIN_S * len(self._problem.flows)):
             self._add(solve_by_part(self._problem, self._limits, self._bounds, self._all))

@@ -53,21 +53,29 @@ _LOADS_PER_STEP = 50_000
 _ROUNDING = 1e-9
 
 
+def searches(problem: Problem) -> bool:
+    """Return whether the problem has jobs with several phases, and is small enough for the search."""
+    if problem.phase_share is None or problem.paths.stretch:
+        return False
+    numbers = problem.numbers
+    loads = len(problem.capacity_bps) * len(numbers.job_ids) * int(np.bincount(numbers.cell_job).max(initial=1))
+    return len(problem.flows) <= _MOST_PIECES and loads <= _MOST_LOADS
+
+
 def shortened(problem: Problem, bounds: Bounds, best: Draft, limits: PlanLimits) -> Draft | None:
     """Return a candidate with smaller slowdowns than ``best``; None when none is found.
 
     ``Problem.phase_share`` must not be None."""
     share, least = problem.phase_share, phase_bounds(problem, bounds.cuts, bounds.cuts.most)
-    if share is None or limits.max_moves == 0 or problem.paths.stretch or limits.left_s <= 0:
+    if share is None or not searches(problem) or limits.max_moves == 0 or limits.left_s <= 0:
         return None
     floors = dict(zip(problem.numbers.job_ids, of_iterations(problem, least, share).tolist(), strict=True))
     if all(slowdown <= floors[job] * (1 + SLOWDOWN_TOLERANCE) for job, slowdown in best.job_slowdown.items()):
         return None
     pieces = _pieces(problem, best.routes)
     of_pieces = problem.with_flows(flow for of in pieces.values() for flow, _ in of)
-    crossing, phases = of_pieces.numbers.crossing, np.bincount(problem.numbers.cell_job).max(initial=1)
-    loads = len(problem.capacity_bps) * len(problem.numbers.job_ids) * int(phases)
-    if not len(crossing) or len(of_pieces.flows) > _MOST_PIECES or loads > _MOST_LOADS:
+    crossing = of_pieces.numbers.crossing
+    if not len(crossing) or len(of_pieces.flows) > _MOST_PIECES:
         return None
     start = {flow.id: whole(path) for of in pieces.values() for flow, path in of}
     # Flows without a route have no loads, but their cells have numbers.

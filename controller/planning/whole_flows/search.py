@@ -1,11 +1,12 @@
-"""Search for whole flows when no closed form is optimal or within the cap on moves: local search, then CP-SAT.
+"""Search for whole flows when no closed form is optimal or within the cap on moves: local or tabu search, then CP-SAT.
 
 In: a problem of whole flows and the best candidates so far. Out: further candidates, and lower bounds of the slowdowns,
 sorted from the worst. Flows, links and jobs have the numbers of ``Numbers``; a path is a tuple of links. A flow counts
 as moved when it is not on its *pinned* path.
 
-Local search aims at the slowdowns that the cuts allow all jobs together (``slowdown_vector``); when it reaches them,
-they are proven. CP-SAT (``cpsat``) handles the rest: slowdowns that are not proven, and fewer moves.
+Searches aim at the slowdowns that the cuts allow all jobs together (``slowdown_vector``); when they reach them, they
+are proven. Local search runs where flows run, because it moves few flows; tabu search (``tabu``) runs where moves have
+no cap. CP-SAT (``cpsat``) handles the rest: slowdowns that are not proven, and fewer moves.
 
 In local search every job has a *ceiling* for the loads of the links that it uses. The ceiling of a link is the smallest
 ceiling of the jobs on it. A flow without a path takes the path with the least load above ceilings. This flow ejects
@@ -45,12 +46,12 @@ _VARIABLES_PER_S = 5_000
 """Number of variables with which CP-SAT finds or proves something in a second; one per class of flows and path.
 
 Building a model of ten times that size alone takes a second."""
-_LOCAL_S = 50e-6
-"""Seconds per flow until local search has made its first step."""
+_LOCAL_S, _TABU_S = 50e-6, 20e-6
+"""Seconds per flow until local search has made its first step, and until tabu search has."""
 _LOCAL_SHARE = 0.25
 """Share of the remaining time that local search may use when tabu search follows."""
 _TABU_SHARE = 0.7
-"""Share of the remaining time that tabu search may use; bounds and CP-SAT have the rest."""
+"""Share of the remaining time that tabu search may use if CP-SAT follows; bounds and CP-SAT have the rest."""
 _MOVES_SHARE = 0.25
 """Share of the time limit for CP-SAT when all slowdowns are proven, so that only fewer moves are left to find."""
 _FLUID_SHARE = 0.25
@@ -98,11 +99,13 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
     target = slowdown_vector(bounds, limits)
     if len(problem.flows) > MAX_FLOWS:
         return Drafts([], target.slowdowns)
-    free = limits.max_moves is None
-    searched = _search(problem, limits.part(_LOCAL_SHARE) if free else limits, bounds, target, kept)
-    best = best_first([best, *searched])[0]
+    free, searched = limits.max_moves is None or not problem.runs, list[Draft]()
+    if problem.runs:
+        searched = _search(problem, limits.part(_LOCAL_SHARE) if free else limits, bounds, target, kept)
+        best = best_first([best, *searched])[0]
     if free and slowdowns_proven(best.vector, target.slowdowns) < len(best.vector):
-        searched += _by_tabu(problem, limits.part(_TABU_SHARE), bounds, target.slowdowns, best)
+        part = limits.part(_TABU_SHARE) if _fits_cpsat(problem, limits) else limits
+        searched += _by_tabu(problem, part, bounds, target.slowdowns, best)
         best = best_first([best, *searched])[0]
     settled = slowdowns_proven(best.vector, target.slowdowns) == len(best.vector)
     settled &= limits.max_moves is None or best.moves <= limits.max_moves
@@ -111,10 +114,10 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
     if settled and not best.moves:
         return Drafts(searched, target.slowdowns)
     known = _stronger_bound(problem, limits, bounds, target.slowdowns, best)
-    if _variables(problem) > _VARIABLES_PER_S * limits.time_limit_s:
+    if not _fits_cpsat(problem, limits):
         return Drafts(searched, known)
-    exact = _by_cpsat(problem, limits, bounds, known, best, kept)
-    return exact._replace(drafts=[*exact.drafts, *searched])
+    found = _by_cpsat(problem, limits, bounds, known, best, kept)
+    return found._replace(drafts=[*found.drafts, *searched])
 
 
 def _stronger_bound(
@@ -131,7 +134,7 @@ def _stronger_bound(
 
 def _by_tabu(problem: Problem, limits: PlanLimits, bounds: Bounds, least: Sequence[float], best: Draft) -> list[Draft]:
     """Return the candidate that tabu search finds from ``best``, and an equally good candidate with fewer moves."""
-    if not limits.allows("tabu search", _LOCAL_S * len(problem.flows)):
+    if not limits.allows("tabu search", _TABU_S * len(problem.flows)):
         return []
     try:
         routes = tabu.improved(problem, bounds, least, best.routes, limits)
@@ -160,14 +163,15 @@ def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: Slowdo
     return [] if routes == kept.routes else [draft(problem, "local-search", routes)]
 
 
-def _variables(problem: Problem) -> int:
-    """Return the approximate size of the CP-SAT model, without finding shortest paths."""
-    paths = problem.paths
-    classes = {(flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf) for flow in problem.flows}
-    pairs = [(src, dst) for _, _, src, dst in classes if src != dst]
-    if paths.stretch:
-        return sum(len(paths.between(*pair)) for pair in pairs)
-    return sum(len(paths.links_from(src)) for src, _ in pairs)
+def _fits_cpsat(problem: Problem, limits: PlanLimits) -> bool:
+    """Return whether the CP-SAT model is small enough; most paths are counted without finding them."""
+    paths, left = problem.paths, _VARIABLES_PER_S * limits.time_limit_s
+    for _, _, src, dst in {(flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf) for flow in problem.flows}:
+        two_links = not paths.stretch and paths.distance(src, dst) == 2
+        left -= len(paths.links_from(src) if two_links else paths.between(src, dst)) if src != dst else 0
+        if left < 0:
+            return False
+    return True
 
 
 def _by_cpsat(

@@ -15,6 +15,7 @@ from benchmarks.judge.certificates import MAX_SUBFLOWS, accepted, judged, summar
 from benchmarks.judge.implied import boasting, changed, follows, refuted, slowdowns, walks
 from benchmarks.judge.instances import generate
 from controller.planning.problem import PlanLimits
+from signalbox.words import Objective
 from tests.support.command_line import Command
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
@@ -24,7 +25,7 @@ WITH_PROOF = 51
 
 @pytest.fixture(scope="module")
 def plan() -> Any:
-    return certificate_of(generate(WITH_PROOF), 1, LIMITS)
+    return certificate_of(generate(WITH_PROOF), 1, LIMITS, Objective.PHASE)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -171,7 +171,7 @@ def test_running_routes_that_reach_their_bounds_are_not_planned_again(monkeypatc
     assert (found.certificate, found.gap) == ("optimal", 0)
     assert found.job_slowdown == {"a": pytest.approx(0.9 + 0.1 * 1.5)}
     running = problem.with_routes(found.routes)
-    monkeypatch.setattr(planner, "_drafts", None)
+    monkeypatch.setattr(planner, "_in_closed_form", None)
     assert planned(running).routes == found.routes
 
 
