@@ -273,8 +273,11 @@ def _with_subflows(
     whole: list[Draft] | None = None,
 ) -> list[Draft]:
     """Return candidates with at most ``most`` subflows per flow, if more are allowed and may have better plans."""
-    fewer, best = split_search.with_subflows(problem, most), best_first(drafts)[0] if drafts else None
-    if fewer is problem or (best and (_reaches(best.job_slowdown, least) or not limits.allows("fewer subflows", 0.0))):
+    best = best_first(drafts)[0] if drafts else None
+    if best and _reaches(best.job_slowdown, least):
+        return []
+    fewer = split_search.with_subflows(problem, most)
+    if fewer is problem or (best and not limits.allows("fewer subflows", 0.0)):
         return []
     return _drafts(fewer, limits, peak_bounds(fewer), seconds, best, whole).drafts
 
