@@ -90,6 +90,8 @@ _CLOSED_S = 16e-6
 When time is short and relief has found routes, closed forms are skipped: their plans mostly exceed a cap on moves."""
 _GREEDY_S = 30e-6
 """Seconds per flow that the greedy needs on 128 spines."""
+_NEAR = 0.01
+"""Relative distance from the bound of the worst slowdown that counts as near."""
 _WHOLE_S, _WHOLE_FLOW_S, _WHOLE_SHARES = 0.05, 150e-6, (0.2, 0.75)
 """Time for whole flows if flows may be split: seconds, plus seconds per flow, but at least and at most these shares of
 the time limit."""
@@ -274,12 +276,17 @@ def _with_subflows(
 ) -> list[Draft]:
     """Return candidates with at most ``most`` subflows per flow, if more are allowed and may have better plans."""
     best = best_first(drafts)[0] if drafts else None
-    if best and _reaches(best.job_slowdown, least):
+    if best and (_reaches(best.job_slowdown, least) or _is_near(problem, best, least)):
         return []
     fewer = split_search.with_subflows(problem, most)
     if fewer is problem or (best and not limits.allows("fewer subflows", 0.0)):
         return []
     return _drafts(fewer, limits, peak_bounds(fewer), seconds, best, whole).drafts
+
+
+def _is_near(problem: Problem, best: Draft, least: tuple[float, ...]) -> bool:
+    """Return whether the worst slowdown is near its bound, and there are too many flows to search."""
+    return len(problem.flows) > whole_search.MAX_FLOWS and max(best.job_slowdown.values()) <= least[0] * (1 + _NEAR)
 
 
 def _in_closed_form(problem: Problem, limits: PlanLimits, bounds: Bounds, kept: Draft | None) -> list[Draft]:
