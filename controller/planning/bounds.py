@@ -51,7 +51,7 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -153,12 +153,22 @@ def over_phases(problem: Problem, peak: Bounds, worst: float = 1.0, integer: flo
     ``worst``, ``integer``: further lower bounds of the worst peak slowdown, such as those of a solver."""
     if problem.phase_share is None:
         return peak
-    of_job, known = _over_phases(problem, peak.cuts, peak.cuts.most, worst)
+    least = _least(problem, peak, worst)
     _, fluid = _over_phases(problem, peak.cuts, None)
     _, whole = _over_phases(problem, peak.cuts, np.ones_like(peak.cuts.most), integer)
+    return replace(least, fluid=fluid, integer=max(least.worst, whole))
+
+
+def least_slowdowns(problem: Problem, peak: Bounds) -> tuple[float, ...]:
+    """Return ``over_phases(problem, peak).vector`` in a third of the time."""
+    return peak.vector if problem.phase_share is None else _least(problem, peak, 1.0).vector
+
+
+def _least(problem: Problem, peak: Bounds, worst: float) -> Bounds:
+    of_job, known = _over_phases(problem, peak.cuts, peak.cuts.most, worst)
     numbers = enumerate(problem.numbers.job_ids)
     own = {job: float(of_job[number]) for number, job in numbers if job in peak.job}
-    return Bounds(fluid, max(known, whole), known, own, frozenset(), peak.cuts)
+    return Bounds(known, known, known, own, frozenset(), peak.cuts)
 
 
 def _over_phases(problem: Problem, cuts: Cuts, most: Ints | None, peak: float = 1.0) -> tuple[Floats, float]:
@@ -260,6 +270,10 @@ class Cuts:
         """Cut, cell and rate of each cell with flows across a cut, in ascending order of cuts and cells."""
         at, place = distinct(self.cut * self._cells + self.cell)
         return at // self._cells, at % self._cells, np.bincount(place, self.bps, len(at)).astype(np.float64)
+
+    def share_meetings(self, cuts: Cuts) -> None:
+        """Use the meetings of cuts of the same flows, which may have other numbers of subflows."""
+        self._meetings = cuts._meetings
 
     def meetings(self, share: Floats) -> Meetings:
         """Return the meetings at these cuts. ``share``: share of each cell, the same in each call."""

@@ -33,6 +33,8 @@ _ROUNDS = 12
 """Largest number of programmes, each with more meetings."""
 _TRIES = 8
 """Largest number of attempts to find the cells of a meeting that the slowdowns violate most."""
+_GAIN = 1e-3
+"""Relative gain of the bound by a programme below which no further one follows, if there were meetings before."""
 _VIOLATED = 1e-6
 """Smallest relative violation for which a meeting is added."""
 _DELAY_COST = 1e-6
@@ -74,6 +76,7 @@ class Meetings:
         return self._found[key]
 
     def _bound(self, least: Floats) -> tuple[float, list[tuple[Meeting, float]]]:
+        begun = bool(self._known)  # the bound of the first programmes may be the same for many rounds
         slowdowns, found = least, (self._proven(least, []), list[tuple[Meeting, float]]())
         for _ in range(_ROUNDS):
             before = len(self._known)
@@ -84,7 +87,9 @@ class Meetings:
                 break
             slowdowns, weights = solved
             weighted = [(of, weight) for of, weight in zip(self._known.values(), weights, strict=True) if weight > 0]
-            found = max(found, (self._proven(least, weighted), weighted), key=lambda of: of[0])
+            so_far, found = found[0], max(found, (self._proven(least, weighted), weighted), key=lambda of: of[0])
+            if begun and found[0] <= so_far * (1 + _GAIN):
+                break
         return found
 
     def _violated(self, slowdowns: Floats) -> Iterator[Meeting]:

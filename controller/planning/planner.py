@@ -54,7 +54,7 @@ import numpy as np
 import structlog
 
 from controller.planning import closed_forms, greedy, three_tiers
-from controller.planning.bounds import Bounds, over_phases, peak_bounds
+from controller.planning.bounds import Bounds, least_slowdowns, peak_bounds
 from controller.planning.efficiency import ecmp_slowdown, first_difference, is_less, sorted_slowdowns
 from controller.planning.greedy import relieve
 from controller.planning.plan import (
@@ -236,7 +236,7 @@ def _drafts(
     planned with two, after the searches. So searches without a deadline never make plans worse with more subflows.
     ``seconds``: time of the whole run. ``whole``: candidates with whole flows, if they were searched for before."""
     share = problem.phase_share
-    least = bounds.vector if share is None else over_phases(problem, bounds).vector
+    least = least_slowdowns(problem, bounds)
     if known and not is_less(least, sorted_slowdowns(known.job_slowdown)):
         return Drafts([])
     kept = _running(problem) if problem.runs else None
@@ -248,9 +248,9 @@ def _drafts(
     if not whole:
         least_s, most_s = (of * seconds for of in _WHOLE_SHARES)
         part = searching.within(min(max(least_s, _WHOLE_S + _WHOLE_FLOW_S * len(problem.flows)), most_s))
-        whole = _with_subflows(problem, 1, part, seconds, drafts, least)
+        whole = _with_subflows(problem, 1, part, seconds, bounds, drafts, least)
     drafts += whole
-    first = searching.part(_FIRST_SHARE) if iterations.searches(problem) else searching
+    first = searching.part(_FIRST_SHARE) if share is not None and iterations.searches(problem) else searching
     found = _searched(problem, first, bounds, drafts, kept)
     best = best_first(found.drafts)[0]
     if share is not None and not _reaches(best.job_slowdown, least):
@@ -261,7 +261,7 @@ def _drafts(
         else:
             found.drafts.extend([better] if better else [])
             searching.allows("the rest of the search over phases", 0.0)
-    found.drafts.extend(_with_subflows(problem, 2, limits, seconds, found.drafts, least, whole))
+    found.drafts.extend(_with_subflows(problem, 2, limits, seconds, bounds, found.drafts, least, whole))
     return _untangled(problem, limits, bounds, found) if untangles else found
 
 
@@ -270,6 +270,7 @@ def _with_subflows(
     most: int,
     limits: PlanLimits,
     seconds: float,
+    bounds: Bounds,
     drafts: list[Draft],
     least: tuple[float, ...],
     whole: list[Draft] | None = None,
@@ -278,10 +279,12 @@ def _with_subflows(
     best = best_first(drafts)[0] if drafts else None
     if best and (_reaches(best.job_slowdown, least) or _is_near(problem, best, least)):
         return []
-    fewer = split_search.with_subflows(problem, most)
+    fewer = problem.with_subflows(most)
     if fewer is problem or (best and not limits.allows("fewer subflows", 0.0)):
         return []
-    return _drafts(fewer, limits, peak_bounds(fewer), seconds, best, whole).drafts
+    of_fewer = peak_bounds(fewer)
+    of_fewer.cuts.share_meetings(bounds.cuts)
+    return _drafts(fewer, limits, of_fewer, seconds, best, whole).drafts
 
 
 def _is_near(problem: Problem, best: Draft, least: tuple[float, ...]) -> bool:

@@ -218,6 +218,14 @@ class Problem:
         vars(other)["links"] = self.links
         return other
 
+    def with_subflows(self, most: int) -> Problem:
+        """Return this problem with ``max_subflows`` of each flow reduced to at most ``most``; itself if none is."""
+        if all(flow.max_subflows <= most for flow in self.flows):
+            return self
+        return self.with_flows(
+            flow if flow.max_subflows <= most else replace(flow, max_subflows=most) for flow in self.flows
+        )
+
     @cached_property
     def now(self) -> Problem:
         """Problem without the demands of idle phases; this object itself when no flow has an idle phase."""

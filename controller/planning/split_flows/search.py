@@ -250,15 +250,6 @@ def _is_near(problem: Problem, slowdowns: Sequence[float], proven: Sequence[floa
     return slowdowns[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
 
 
-def with_subflows(problem: Problem, most: int) -> Problem:
-    """Return the problem with ``max_subflows`` of each flow reduced to at most ``most``."""
-    if all(flow.max_subflows <= most for flow in problem.flows):
-        return problem
-    return problem.with_flows(
-        flow if flow.max_subflows <= most else replace(flow, max_subflows=most) for flow in problem.flows
-    )
-
-
 # ---- part by part
 
 

@@ -54,8 +54,8 @@ _ROUNDING = 1e-9
 
 
 def searches(problem: Problem) -> bool:
-    """Return whether the problem has jobs with several phases, and is small enough for the search."""
-    if problem.phase_share is None or problem.paths.stretch:
+    """Return whether a problem with jobs of several phases is small enough for the search."""
+    if problem.paths.stretch:
         return False
     numbers = problem.numbers
     loads = len(problem.capacity_bps) * len(numbers.job_ids) * int(np.bincount(numbers.cell_job).max(initial=1))
@@ -154,8 +154,9 @@ class _PhaseSearch:
         """Whether ``PathChoices.options`` has all paths of the start. If not, there is no search."""
         flows = [problem.flows[number] for number in next_hops.flows.tolist()]
         self._runs = np.array([flow.id in problem.in_force for flow in flows], bool)
-        running = table.columns({flow.id: flow.current or start[flow.id] for flow in flows})
-        self._running: Ints = self._at.copy() if any(len(flow.current or ()) > 1 for flow in flows) else running[1]
+        current = {flow.id: (problem.is_in_force(flow) and flow.current) or start[flow.id] for flow in flows}
+        in_one = all(len(route) == 1 for route in current.values())
+        self._running: Ints = table.columns(current)[1] if in_one else self._at.copy()
         self.lay()
 
     def lay(self) -> None:

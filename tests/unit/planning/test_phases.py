@@ -12,17 +12,19 @@ from statistics import mean
 
 import pytest
 
+from controller.fabric.topology import PortNo
 from controller.planning import planner
 from controller.planning.analysis.messages import FabricNames
-from controller.planning.bounds import slowdown_bounds
+from controller.planning.bounds import peak_bounds, slowdown_bounds
 from controller.planning.certificate import WHOLE, certificate, with_own_bound
 from controller.planning.efficiency import all_slowdowns, ecmp_slowdown, hashed_job_slowdowns, is_less, sorted_slowdowns
-from controller.planning.plan import Plan, decide
+from controller.planning.plan import Plan, decide, draft
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, Problem, Routes, whole
 from controller.planning.split_flows.dividing import exactly_one
 from controller.planning.transition import Stuck, smallest_group, step
 from controller.planning.verify import least_of, peaks_of, verify
+from controller.planning.whole_flows import iterations
 from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import across, fabric_of, flow, leaf_spine, problem_of
 from tests.support.planning.plans import EXACT, planned
@@ -67,6 +69,17 @@ def test_running_routes_move_for_a_shorter_iteration() -> None:
         True,
         "worst slowdown falls from 1.50 to 1.07 (28.3%)",
     )
+
+
+def test_iterations_get_shorter_although_a_flow_has_lost_its_path() -> None:
+    problem = traded(SHARES)
+    (path, *_) = problem.candidates(problem.flows[0])
+    lost = whole(tuple(link._replace(port=PortNo(99)) for link in path))
+    problem = problem.with_flows([replace(problem.flows[0], current=lost), *problem.flows[1:]])
+    by_peaks = draft(problem, "greedy", planned(traded(())).routes)
+    found = iterations.shortened(problem, peak_bounds(problem), by_peaks, EXACT)
+    assert found
+    assert found.job_slowdown == {"a": pytest.approx(1.075)}
 
 
 def test_the_slowdown_of_a_job_with_one_phase_is_its_peak() -> None:

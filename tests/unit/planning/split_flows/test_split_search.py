@@ -24,7 +24,6 @@ from controller.planning.split_flows import exact, search
 from controller.planning.split_flows import search as split_search
 from controller.planning.split_flows.leaf_spine import aligned_cutting, peel
 from controller.planning.split_flows.lp import FluidModel, fits
-from controller.planning.split_flows.search import with_subflows
 from controller.planning.whole_flows import tabu
 from tests.support.planning.fabrics import (
     RATE,
@@ -228,7 +227,7 @@ def test_paths_over_three_tiers_are_found_as_far_as_time_allows(monkeypatch: pyt
 @settings(max_examples=12)
 @given(problems(any_fabric(), {4}))
 def test_no_number_of_subflows_is_worse_than_a_smaller_one(problem: Problem) -> None:
-    slowdowns = [planned(with_subflows(problem, subflows)).sorted_slowdowns for subflows in (1, 2, 3, 4)]
+    slowdowns = [planned(problem.with_subflows(subflows)).sorted_slowdowns for subflows in (1, 2, 3, 4)]
     for fewer, more in pairwise(slowdowns):
         index = first_difference(fewer, more)
         assert index is None or more[index] < fewer[index]
