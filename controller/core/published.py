@@ -136,8 +136,8 @@ def analysis(s: State, d: Derived, extension: Extension, question: Question) -> 
     """Return the input of an analysis: the question, and the present network.
 
     Raises ``InvalidInput`` for unknown names, and ``NotKnownYet`` while the running routes are not known."""
-    intact, fabric = s.topology.intact, with_links(s.fabric, d.plannable())
-    network = Network(d.snapshot(), fabric, intact, s.cycle.limits, FabricNames(intact), d.excluded())
+    intact, fabric, sharing = s.topology.intact, with_links(s.fabric, d.plannable()), extension.status().sharing
+    network = Network(d.snapshot(), fabric, intact, s.cycle.limits, FabricNames(intact), d.excluded(), sharing)
     names = question.names if isinstance(question, WhatIf) else ()
     links = links_named(names, s.fabric, d.down_parts().values(), extension.no_parts(names[:MAX_NAMES]))
     known = d.job_statuses().get(question.job_id) if isinstance(question, Explain) else None

@@ -14,6 +14,7 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
+from controller.fabric.topology import LinkId
 from controller.planning.bounds import Bounds, over_phases
 from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
@@ -26,7 +27,7 @@ from controller.planning.efficiency import (
     outweighed,
     sorted_slowdowns,
 )
-from controller.planning.problem import FlowId, NumberedRoutes, PathShare, Problem, Route, Routes, whole
+from controller.planning.problem import FlowId, NumberedRoutes, PathShare, Problem, Route, Routes, Timing, whole
 from controller.shared_map import SharedMap
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId
@@ -461,6 +462,16 @@ class Circle:
 
 
 @dataclass(frozen=True, slots=True)
+class CommonLinks:
+    """Links with the jobs that send over them."""
+
+    links: tuple[LinkId, ...]
+    jobs: tuple[JobId, ...]
+    average: float
+    """Mean load by jobs with a ``Timing`` over ideal iterations: of the first link, or of all links of a leaf."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sharing:
     """Slots and classes of jobs that share links under a plan's routes, and what they guarantee.
 
@@ -481,6 +492,20 @@ class Sharing:
     searched: float
     """Lower bound of ``value`` for these routes, from exact searches; at least ``bound``."""
     objective: SharingObjective
+    floor: float = 0.0
+    """Fraction of each link that every class but the first keeps."""
+    timings: Mapping[JobId, Timing] = field(default_factory=dict)
+    """Times from which the plan was made, for the same jobs as ``guaranteed_s``."""
+    without_slots_s: Mapping[JobId, float] = field(default_factory=dict)
+    """Durations that the same classes guarantee without slots."""
+    without_classes_s: Mapping[JobId, float] = field(default_factory=dict)
+    """Durations that the same slots guarantee without classes, where they can be kept."""
+    alone_s: Mapping[JobId, float] = field(default_factory=dict)
+    """Durations if no other job sent; above the ideal ones where a job's own flows overfill a link."""
+    links: tuple[CommonLinks, ...] = ()
+    """Links that jobs can overfill: an entry for all links with the same jobs, the fullest link first."""
+    crowded: tuple[CommonLinks, ...] = ()
+    """All links of a leaf in one direction, where jobs always send more than these carry together, on any routes."""
 
 
 # ---- answers for the control loop

@@ -16,11 +16,14 @@ plan. Then the n-th peak slowdown is at least the bound of the proof. The plan's
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from itertools import pairwise
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def read(file: Any) -> Any:
@@ -76,6 +79,8 @@ def verify(plan: Any) -> tuple[str, int]:
             least = least_of(plan, cuts)
             over_phases = f"worst slowdown {max(of_job) / whole:.6g}, at least {least / whole:.6g} with any routes; "
             text = f"{over_phases}by the slowest phase of each job: {text}"
+        if "sharing" in plan:
+            text += f"; {Sharing(plan).check(cuts)}"
         return text, searched
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
         raise ValueError(f"the file is not a plan with its proofs: {type(error).__name__} {error}") from error
@@ -380,6 +385,341 @@ class Walks:
                 ways = [self.cheapest(src, node, hops - 1) + price((node, dst), 0) for node in before]
             self._known[src, dst, hops] = min(ways, default=float("inf"))
         return self._known[src, dst, hops]
+
+
+# ---- jobs that share links in time
+
+
+_NEAR, _CLOSE = 1e-8, 1e-6
+"""Relative differences up to which times count as equal: within a computation, and of a claim."""
+_LONGEST = 1_000.0
+"""Multiple of its ideal duration above which an iteration counts as endless."""
+OBJECTIVES = {
+    "worst": "worst slowdown of an iteration",
+    "weighted": "weighted mean slowdown of iterations",
+    "gpu-seconds": "part of the GPU-seconds that sharing costs",
+}
+
+
+class TimedJob(NamedTuple):
+    """Job in time: a phase computes, then communicates. Times are in seconds.
+
+    ``loads``: per phase the load of each link while the job sends alone. ``circle`` is -1 for a job without slots."""
+
+    compute: list[float]
+    ideal: list[float]
+    loads: list[dict[int, float]]
+    rank: int = 1
+    circle: int = -1
+    period: float = 0.0
+    start: float = 0.0
+    turns: int = 1
+
+    @property
+    def alone(self) -> float:
+        """Ideal duration of an iteration."""
+        return sum(self.compute) + sum(self.ideal)
+
+    @property
+    def lengths(self) -> list[float]:
+        """Durations of the slots: the slack of an iteration is divided in proportion to the communication."""
+        slack = max(0.0, self.period / self.turns - self.alone)
+        return [ideal * (1 + slack / sum(self.ideal)) for ideal in self.ideal]
+
+    def burst(self, links: set[int], within: float) -> float:
+        """Return how long the job can send over any of these links within so many seconds."""
+        uses = [not links.isdisjoint(load) for load in self.loads]
+        turns, rest = divmod(within, self.alone)
+        most = 0.0
+        for first in range(len(uses)):
+            left, sent = rest, 0.0
+            for at in (*range(first, len(uses)), *range(first)):
+                left -= self.compute[at] if at != first else 0.0
+                sent += max(0.0, min(left, self.ideal[at])) * uses[at]
+                left -= self.ideal[at]
+            most = max(most, sent)
+        return most + turns * sum(ideal for ideal, used in zip(self.ideal, uses, strict=True) if used)
+
+
+class _Share(NamedTuple):
+    """Link of a phase. Loads of the phase, of jobs of its class and of higher classes are fractions of ``room``.
+
+    ``room``: fraction of the link that lower classes leave. ``floor``: fraction of ``room`` that higher classes
+    leave."""
+
+    link: int
+    room: float
+    own: float
+    equal: dict[int, float]
+    ahead: dict[int, float]
+    floor: float
+
+    @property
+    def load(self) -> float:
+        return self.own + sum(self.equal.values())
+
+
+class Guarantees:
+    """Longest iterations of jobs over all moments at which jobs may begin.
+
+    docs/explanation/sharing-links.md#check-slots-and-classes-yourself has the formulas.
+
+    ``floor``: fraction of each link that each class but the first keeps."""
+
+    def __init__(self, jobs: list[TimedJob], floor: float) -> None:
+        self._jobs, self._floor, self._peaks = jobs, floor, [_largest(job.loads) for job in jobs]
+        self._users = defaultdict[int, list[int]](list)
+        for number, peak in enumerate(self._peaks):
+            for link in peak:
+                self._users[link].append(number)
+
+    def iteration(self, number: int) -> float:
+        """Return the longest iteration of a job in seconds; infinity for a job with slots that are too short."""
+        job = self._jobs[number]
+        if job.circle < 0:
+            return sum(job.compute) + sum(self._longest(number, phase) for phase in range(len(job.ideal)))
+        fits = job.period >= job.turns * job.alone * (1 - _NEAR)
+        for turn in range(job.turns):
+            at = job.start + turn * job.period / job.turns
+            for phase, length in enumerate(job.lengths):
+                at += job.compute[phase] if phase else 0.0
+                fits = fits and self._fits(number, phase, at, length)
+                at += length
+        return job.period / job.turns if fits else math.inf
+
+    def _longest(self, number: int, phase: int) -> float:
+        """Return the longest communication of a phase of a job without slots."""
+        ideal, shares = self._jobs[number].ideal[phase], self._shares(number, phase)
+        full, delays = self._full(shares), self._delays(shares)
+        most = ideal * max([1.0, *(share.load for share, _ in full)])
+        floors = [share.load / share.floor if share.floor else math.inf for share in shares if share.ahead]
+        capped = max(most, ideal * max(floors)) if delays else most
+        took, grown = -math.inf, ideal
+        while grown > took + _NEAR * ideal:
+            took, own = grown, ideal
+            for share, on in full:
+                until = {other: min(ideal, self._jobs[other].burst(on, took)) for other in share.equal}
+                for here, there in pairwise(sorted({0.0, ideal, *until.values()})):
+                    load = share.own + sum(part for other, part in share.equal.items() if until[other] >= there)
+                    own += (there - here) * max(0.0, load - 1)
+            waits = sum(part * self._jobs[other].burst(on, took) for other, (part, on) in delays.items())
+            grown = min(capped, min(own, most) + waits)
+            if grown > _LONGEST * self._jobs[number].alone:
+                return math.inf
+        return grown
+
+    def _fits(self, number: int, phase: int, begin: float, length: float) -> bool:
+        """Return whether a phase of a job with slots ends within its slot."""
+        job, shares, seen = self._jobs[number], self._shares(number, phase), list[tuple[float, float, int, Any]]()
+        mates = {other for other, each in enumerate(self._jobs) if each.circle == job.circle} - {number}
+        for other in mates:
+            for since, long, loads in self._seen(other):
+                at = (since - begin) % job.period - job.period
+                seen += [(at + turn * job.period, at + turn * job.period + long, other, loads) for turn in range(3)]
+        left = job.ideal[phase]
+        for other, (part, on) in self._delays(shares).items():
+            left += part * self._jobs[other].burst(on, length) if other not in mates else 0.0
+        marks = {min(max(0.0, at), length) for each in seen for at in each[:2]}
+        for here, there in pairwise(sorted({0.0, length, *marks})):
+            now = [(other, loads) for since, until, other, loads in seen if since <= here and until >= there]
+            speed = 1.0
+            for share in shares:
+                load = share.own + sum(part for other, part in share.equal.items() if other not in mates)
+                load += sum(loads.get(share.link, 0.0) for other, loads in now if other in share.equal) / share.room
+                first = sum(loads.get(share.link, 0.0) for other, loads in now if other in share.ahead) / share.room
+                speed = min(speed, max(share.floor, 1 - first) / load)
+            left -= speed * (there - here)
+        return left <= _NEAR * job.alone
+
+    def _seen(self, number: int) -> Iterator[tuple[float, float, dict[int, float]]]:
+        """Yield begin, length and loads of each slot of a job; it may begin early if earlier phases ended early."""
+        job = self._jobs[number]
+        for turn in range(job.turns):
+            earliest = at = job.start + turn * job.period / job.turns
+            for phase, length in enumerate(job.lengths):
+                earliest, at = (each + job.compute[phase] if phase else each for each in (earliest, at))
+                yield earliest, at + length - earliest, job.loads[phase]
+                earliest, at = earliest + job.ideal[phase], at + length
+
+    def _shares(self, number: int, phase: int) -> list[_Share]:
+        """Return the links of a phase on which other jobs send, or which the job overfills by itself."""
+        jobs, rank, shares = self._jobs, self._jobs[number].rank, []
+        for link, load in self._jobs[number].loads[phase].items():
+            users = self._users[link]
+            room = 1 - self._floor * len({jobs[other].rank for other in users if jobs[other].rank > rank})
+            part = {other: self._peaks[other][link] / room for other in users if other != number}
+            equal = {other: of for other, of in part.items() if jobs[other].rank == rank}
+            ahead = {other: of for other, of in part.items() if jobs[other].rank < rank}
+            if part or load > room:
+                shares.append(_Share(link, room, load / room, equal, ahead, self._floor / room))
+        return shares
+
+    @staticmethod
+    def _full(shares: list[_Share]) -> list[tuple[_Share, set[int]]]:
+        """Return the links that a class overfills, with links on which every job sends at most as much.
+
+        A job cannot wait for the same bits at two links, so only the first of these links counts."""
+        kept: list[tuple[_Share, set[int]]] = []
+        for share in sorted(shares, key=lambda each: -each.load):
+            for other, on in kept if share.load > 1 + _NEAR else ():
+                equal = all(part <= other.equal.get(job, 0.0) * (1 + _NEAR) for job, part in share.equal.items())
+                if equal and share.own <= other.own * (1 + _NEAR):
+                    on.add(share.link)
+                    break
+            else:
+                kept += [(share, {share.link})] if share.load > 1 + _NEAR else []
+        return kept
+
+    @staticmethod
+    def _delays(shares: list[_Share]) -> dict[int, tuple[float, set[int]]]:
+        """Return for each job that goes first its largest load on full links, and the full links that it uses."""
+        found: dict[int, tuple[float, set[int]]] = {}
+        for share in shares:
+            for job, part in share.ahead.items() if share.load + sum(share.ahead.values()) > 1 + _NEAR else ():
+                most, on = found.get(job, (0.0, set[int]()))
+                found[job] = max(most, part), {*on, share.link}
+        return found
+
+
+def least_cost(objective: str, jobs: list[tuple[float, float]], room: float) -> float:
+    """Return a lower bound of the cost of jobs (weight, need) whose need * x add up to at most the room.
+
+    x is the ideal duration / duration of an iteration, so at most 1. The cost is the largest 1 / x - 1 (``worst``), or
+    the sum of weight * (1 / x - 1) (``weighted``) or of weight * (1 - x) (``gpu-seconds``)."""
+    jobs = [(weight, need) for weight, need in jobs if weight > 0 < need]
+    excess = sum(need for _, need in jobs) - room
+    if excess <= 0 or room <= 0:
+        return 0.0
+    if objective == "worst":
+        return excess / room
+    if objective == "gpu-seconds":  # the jobs wait first whose bits are worth least
+        cost = 0.0
+        for value, need in sorted((weight / need, need) for weight, need in jobs):
+            cost += value * max(0.0, min(need, excess))
+            excess -= need
+        return cost
+    low, high = 0.0, max(math.sqrt(weight / need) for weight, need in jobs) * sum(need for _, need in jobs) / room
+    for _ in range(100):  # any root of the price of room gives a bound: Lagrangian relaxation
+        root = (low + high) / 2
+        used = sum(need * min(1.0, math.sqrt(weight / need) / root) for weight, need in jobs)
+        low, high = (root, high) if used > room else (low, root)
+    x = [min(1.0, math.sqrt(weight / need) / high) for weight, need in jobs]
+    cost = sum(weight * (1 / at - 1) + high * high * need * at for (weight, need), at in zip(jobs, x, strict=True))
+    return cost - high * high * room
+
+
+class Sharing:
+    """Slots and classes of a plan (its key ``sharing``). Raises ``ValueError`` where they contradict the plan."""
+
+    def __init__(self, plan: Any) -> None:
+        self._of, self._whole = plan["sharing"], plan["denominator"]
+        self._names, self.floor = [job["name"] for job in plan["jobs"]], self._of["floor"] / self._whole
+        _require(self._of["objective"] in OBJECTIVES, "the objective of the sharing is not known")
+        _require(0 <= self.floor < 1, "the floor of the sharing is not from 0 to 1")
+        _require(len(self._of["jobs"]) == len(self._names), "the sharing does not have the jobs of the plan")
+        loads, room = _loads(plan), [capacity * self._whole for *_, capacity in plan["links"]]
+        full = {link for link, rate in _peaks(plan, loads)[1].items() if rate > room[link] * (1 + _NEAR)}
+        sent: list[dict[Any, dict[int, float]]] = [{} for _ in self._names]
+        for (job, phase), load in loads.items():
+            sent[job][phase] = {link: rate / room[link] for link, rate in load.items() if link in full}
+        self.jobs = [self._job(*of) for of in zip(self._names, self._of["jobs"], sent, strict=True)]
+
+    def _job(self, name: str, of: Any, sent: dict[Any, dict[int, float]]) -> TimedJob:
+        phases, (circle, start, turns) = of["phases"], of.get("slot", (-1, 0, 1))
+        period = self._of["periods"][circle] if circle >= 0 else 0
+        _require(
+            of["weight"] >= 0 < turns and start >= 0 <= period and (bool(phases) or circle < 0),
+            f"the weight or slot of job {name} is not valid",
+        )
+        _require(
+            not phases or sent.keys() <= {phase for phase, _, ideal in phases if ideal > 0},
+            f"the times of job {name} lack a phase",
+        )
+        _require(all(min(times) >= 0 for _, *times in phases), f"a time of job {name} is negative")
+        if not phases:  # the job may send at any time
+            return TimedJob([0.0], [1.0], [_largest(sent.values())], of["class"])
+        compute, ideal = ([phase[at] / self._whole for phase in phases] for at in (1, 2))
+        slot = circle, period / self._whole, start / self._whole, turns
+        return TimedJob(compute, ideal, [sent.get(phase, {}) for phase, *_ in phases], of["class"], *slot)
+
+    def check(self, cuts: list[Cut]) -> str:
+        """Return a text on the objective and its bounds. Raises ``ValueError`` with the first claim that is wrong."""
+        now, costs = Guarantees(self.jobs, self.floor), list[float]()
+        without = Guarantees([job._replace(rank=1, circle=-1) for job in self.jobs], self.floor)
+        for number, (name, job, of) in enumerate(zip(self._names, self.jobs, self._of["jobs"], strict=True)):
+            if not of["phases"]:
+                continue
+            claimed, longest, most = of["guaranteed"] / self._whole, now.iteration(number), without.iteration(number)
+            _require(longest < math.inf, f"job {name} cannot keep its slots, or its iterations have no limit")
+            _require(
+                longest <= claimed * (1 + _CLOSE),
+                f"an iteration of job {name} may take {longest:.9g} s, but the plan claims at most {claimed:.9g} s",
+            )
+            if self._of["objective"] == "gpu-seconds" and self.floor:
+                most = max(most, job.alone + sum(job.ideal) * (1 / self.floor - 1))
+            _require(
+                claimed <= most * (1 + _CLOSE),
+                f"an iteration of job {name} takes up to {claimed:.9g} s, but its promise is {most:.9g} s",
+            )
+            costs.append(self._cost(of["weight"] / self._whole, claimed / job.alone))
+        value = self._total(max(costs, default=0.0) if self._of["objective"] == "worst" else sum(costs))
+        any_routes, claimed = self.bound(cuts), [self._of[key] / self._whole for key in ("value", "bound")]
+        _require(
+            abs(value - claimed[0]) <= _CLOSE * max(1.0, value),
+            f"the guaranteed iterations have the value {value:.9g}, but the plan claims {claimed[0]:.9g}",
+        )
+        _require(
+            claimed[1] <= any_routes + _CLOSE * max(1.0, any_routes),
+            f"the cuts show only that the value is at least {any_routes:.9g}, but the plan claims {claimed[1]:.9g}",
+        )
+        what, of_routes = OBJECTIVES[self._of["objective"]], max(any_routes, self._bound_of_routes())
+        return f"{what} {value:.6g}, at least {of_routes:.6g} on these routes and {any_routes:.6g} on any routes"
+
+    def bound(self, cuts: list[Cut]) -> float:
+        """Return the largest lower bound of the objective that a cut shows, for any routes, slots and classes."""
+        best = self._total(0.0)
+        for cut in cuts:
+            if cut.adds_up:
+                needs = [
+                    sum(
+                        ideal * cut.cells[number, phase[0]]
+                        for ideal, phase in zip(job.ideal, of["phases"], strict=False)
+                    )
+                    for number, (job, of) in enumerate(zip(self.jobs, self._of["jobs"], strict=True))
+                ]
+                best = max(best, self._least(needs, cut.room))
+        return best
+
+    def _bound_of_routes(self) -> float:
+        """Return the largest lower bound of the objective that a single link shows, for any slots and classes."""
+        needs = defaultdict[int, list[float]](lambda: [0.0] * len(self.jobs))
+        for number, (job, of) in enumerate(zip(self.jobs, self._of["jobs"], strict=True)):
+            for ideal, load in zip(job.ideal, job.loads if of["phases"] else (), strict=False):
+                for link, part in load.items():
+                    needs[link][number] += ideal * part
+        return max([self._total(0.0), *(self._least(of_link, 1.0) for of_link in needs.values())])
+
+    def _least(self, bits: list[float], room: float) -> float:
+        """Return the objective's lower bound if each job sends so many bits per iteration through so much room."""
+        needs = [sent / job.alone for sent, job in zip(bits, self.jobs, strict=True)]
+        weights = [of["weight"] / self._whole for of in self._of["jobs"]]
+        return self._total(least_cost(self._of["objective"], [*zip(weights, needs, strict=True)], room))
+
+    def _cost(self, weight: float, slowdown: float) -> float:
+        if self._of["objective"] == "worst":
+            return (slowdown - 1) * (weight > 0)
+        return weight * (slowdown - 1 if self._of["objective"] == "weighted" else 1 - 1 / slowdown)
+
+    def _total(self, cost: float) -> float:
+        return cost if self._of["objective"] == "gpu-seconds" else 1 + cost
+
+
+def _largest(loads: Iterable[dict[int, float]]) -> dict[int, float]:
+    """Return the largest load of each link."""
+    found: dict[int, float] = {}
+    for load in loads:
+        found |= {link: max(part, found.get(link, 0.0)) for link, part in load.items()}
+    return found
 
 
 if __name__ == "__main__":

@@ -265,8 +265,8 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
     search has proven may have no witness in the document. Flows without any path are left out.
 
     Raises ``NotKnownYet`` while a flow with a path has no route in force: switches hash the flow, so the slowdown of
-    its job is not known. Raises ``SignalboxError`` when the planner has no answer, or when capacities are too far apart
-    for a proof."""
+    its job is not known. Raises it too while slots and classes are for other traffic than the present. Raises
+    ``SignalboxError`` when the planner has no answer, or when capacities are too far apart for a proof."""
     network = request.network.sending
     problem = network.problem
     with_path = [flow for flow in problem.flows if problem.reachable(flow)]
@@ -292,4 +292,12 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
         form = certificate(problem, as_they_are, network.names)
     except ValueError as error:
         raise SignalboxError(f"the routes have no proof: {error}") from None
+    if network.sharing:
+        from controller.planning.contention.proof import with_sharing
+
+        try:
+            form = with_sharing(form, network.sharing)
+        except ValueError as error:
+            text = f"slots and classes are not planned for the present traffic yet, retry after the next plan: {error}"
+            raise NotKnownYet(text, {}) from None
     return PlanProof(document(form), problem.generation)

@@ -22,7 +22,7 @@ from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.job import Job
 from controller.jobs.messages import Arrangement
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, EcmpSlowdown
-from controller.planning.plan import Certificate
+from controller.planning.plan import Certificate, Sharing
 from controller.planning.problem import Flow, PlanLimits, Problem
 from controller.planning.snapshot import Snapshot, ideal_communication_s, missing_hosts
 from signalbox.errors import NotFound, NotKnownYet, cut
@@ -128,6 +128,8 @@ class Network:
     names: FabricNames
     drained: frozenset[LinkId] = frozenset()
     """Working links that an operator has taken out of service."""
+    sharing: Sharing | None = None
+    """Slots and classes that are in force; None without any."""
 
     @property
     def problem(self) -> Problem:

@@ -44,6 +44,12 @@ def test_two_jobs_that_send_half_of_the_time_take_turns() -> None:
     assert found.promise_s == pytest.approx(dict.fromkeys(timings("ab"), 3.0))
     assert (found.value, found.bound, found.searched) == pytest.approx((1.0, 1.0, 1.0))
     assert found.class_of == {}
+    assert found.without_slots_s == found.promise_s
+    assert found.without_classes_s == found.guaranteed_s == pytest.approx(found.alone_s)
+    (links,) = found.links
+    assert (len(links.links), [*links.jobs]) == (2, ["a", "b"])
+    assert links.average == pytest.approx(1.0)
+    assert found.crowded == ()
 
 
 def test_a_short_job_has_several_slots_in_the_period_of_a_long_one() -> None:
@@ -104,6 +110,19 @@ def test_the_value_of_jobs_whose_sharing_no_plan_can_avoid_meets_the_bound(objec
     found = shared(two_leaves(1, "ab"), timings("ab", busy), SharingRules(objective=objective))
     expected = {"worst": 2.0, "weighted": 2.0, "gpu-seconds": 1.0}[objective.value]
     assert (found.value, found.bound) == pytest.approx((expected, expected))
+
+
+def test_links_with_the_same_jobs_are_listed_together_and_the_fullest_is_first() -> None:
+    flows = [*across("aab"), *across("bc", src=3)]
+    found = shared(problem_of(leaf_spine(3, 1), flows), timings("ab"))
+    assert [("".join(links.jobs), len(links.links)) for links in found.links] == [
+        *(("ab", 2), ("abc", 1), ("ac", 1), ("bc", 1))
+    ]
+    averages = [links.average for links in found.links]
+    assert averages == pytest.approx([1.5, 2.0, 0.5, 0.5]), "jobs without a timing do not count"
+    assert ["".join(leaf.jobs) for leaf in found.crowded] == ["ab", "ab"]
+    assert [leaf.average for leaf in found.crowded] == pytest.approx([1.5, 2.0])
+    assert found.alone_s == pytest.approx({"a": 3.0, "b": 3.0})
 
 
 # ---- answers
