@@ -20,7 +20,8 @@ MEASURED_TOLERANCE = 0.1
 """Relative difference below which a measured efficiency counts as equal to the predicted one."""
 
 
-def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
+def explain_message(found: JobAnalysis, further: Sequence[str] = ()) -> pb.ExplainResponse:
+    """Return the answer. ``further``: sentences that follow all others."""
     sentences = (
         _confirmed(found),
         _pace(found),
@@ -32,7 +33,7 @@ def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
         _splitting(found),
         _measured(found),
     )
-    answer = filter(None, (*sentences, *(found.arranged.sentences if found.arranged else ())))
+    answer = filter(None, (*sentences, *(found.arranged.sentences if found.arranged else ()), *further))
     demand = demand_message(found.demand) if found.demand else None
     return message_of(pb.ExplainResponse, found, answer=answer, demand=demand)
 

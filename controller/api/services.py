@@ -21,6 +21,7 @@ from controller.api import audit, convert, convert_explain, convert_fabric, conv
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.errors import Stopping
 from controller.api.events import EventWatches
+from controller.api.explain_sharing import sharing_sentences
 from controller.api.fabric_work import FabricWork
 from controller.api.gate import COST
 from controller.api.guard import Context, not_counted
@@ -35,7 +36,7 @@ from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.fabric.topology import Dpid
 from controller.jobs import messages
 from controller.jobs.messages import EndReason, not_found
-from controller.planning.analysis.messages import Explain, GetPlanProof, PlanProof, Question
+from controller.planning.analysis.messages import Explain, GetPlanProof, JobAnalysis, PlanProof, Question
 from controller.planning.messages import (
     ModeSet,
     Replan,
@@ -412,9 +413,11 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
             text = f"job '{request.job_id}' has no circuits: {job.waiting}"
             raise NotKnownYet(text, {"jobId": request.job_id})
         try:
-            return convert_explain.explain_message(await self._ask(Explain(JobId(request.job_id))))
+            found: JobAnalysis = await self._ask(Explain(JobId(request.job_id)))
         except NotFound as error:
             raise self._ended(request.job_id) or error from None
+        further = sharing_sentences(found, self._status.extension, self._status.fabric)
+        return convert_explain.explain_message(found, further)
 
     async def ListRules(self, request: pb.ListRulesRequest, _: Context) -> bytes:  # noqa: N802
         size, after = page(request)
