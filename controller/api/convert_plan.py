@@ -115,16 +115,20 @@ def _plan_without_routes(plan: Plan, status: Status, installed: bool) -> pb.Plan
         moves_left=status.moves_left if newest else 0,
         blocked_flows=status.blocked_flows if newest else 0,
         goal=_goal(status.goal) if newest and status.goal else None,
-        sharing=_sharing(status.extension.sharing) if newest and status.extension.sharing else None,
+        sharing=_sharing(status.extension.sharing, status.fabric) if newest and status.extension.sharing else None,
     )
 
 
-def _sharing(sharing: Sharing) -> pb.Sharing:
-    start = {
-        job_id: parts[0].start_s / circle.period_s % 1.0
+def _sharing(sharing: Sharing, fabric: Fabric) -> pb.Sharing:
+    slots = {
+        job_id: [
+            pb.CirclePart(start=start_s / circle.period_s % 1.0, length=length_s / circle.period_s)
+            for start_s, length_s in parts
+        ]
         for circle in sharing.circles
         for job_id, parts in circle.slots.items()
     }
+    turns = {job_id: turns for circle in sharing.circles for job_id, turns in circle.turns.items()}
     return message_of(
         pb.Sharing,
         sharing,
@@ -136,11 +140,20 @@ def _sharing(sharing: Sharing) -> pb.Sharing:
             pb.SharedJob(
                 job_id=job_id,
                 traffic_class=sharing.class_of.get(job_id, 1),
-                start=start.get(job_id),
+                start=slots[job_id][0].start if job_id in slots else None,
                 guaranteed=duration(guaranteed_s),
                 promised=optional_duration(sharing.promise_s.get(job_id)),
+                slots=slots.get(job_id),
+                turns=turns.get(job_id, 0),
+                without_slots=optional_duration(sharing.without_slots_s.get(job_id)),
+                without_classes=optional_duration(sharing.without_classes_s.get(job_id)),
+                alone=optional_duration(sharing.alone_s.get(job_id)),
             )
             for job_id, guaranteed_s in sorted(sharing.guaranteed_s.items())
+        ],
+        links=[
+            pb.SharedLinks(links=map(fabric.link_name, each.links), job_ids=each.jobs, average_load=each.average)
+            for each in sharing.links
         ],
     )
 

@@ -1,12 +1,15 @@
 """Slots of two joined programs, whose jobs share an uplink: from their reports over gRPC to their next boundaries."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
 import signalbox
 from controller.config import Config
+from controller.planning.verify import verify
 from signalbox.client import Client
+from signalbox.live.timeline import timelines
 from tests.support.fake_fabric import FABRIC_BPS
 from tests.support.waiting import until
 from tests.support.wire.served_fabric import ServedFabric
@@ -69,5 +72,12 @@ def test_slots_of_a_plan_reach_the_programs_that_keep_them(
         assert all(timing.guaranteed.ToSeconds() < timing.promised.ToSeconds() for timing in timings)
         starts = sorted(timing.slots[0].start for timing in timings)
         assert starts[1] - starts[0] == pytest.approx(0.5, abs=0.1)
+        answer = client.explain("one").answer
+        assert [each for each in answer if each.startswith("Its slot helps it: without slots, an iteration takes")]
+        assert [each for each in answer if each.startswith("Slots help job 'two' (")]
+        said, _ = verify(json.loads(client.get_plan_proof().document))
+        assert "worst slowdown of an iteration 1.0" in said
+        (drawn,) = timelines(client.get_plan())
+        assert {lane.job_id for lane in drawn.lanes if lane.slots} == {"one", "two"}
         for job in jobs:
             job.leave()

@@ -1,4 +1,4 @@
-"""Drawings of a report, as SVG: the fabric as a graph or as matrices, and slowdowns as bars.
+"""Drawings of a report, as SVG: the fabric as a graph or as matrices, slowdowns as bars, and slots as lanes.
 
 Lengths are in SVG units."""
 
@@ -12,6 +12,7 @@ from xml.etree.ElementTree import Element
 
 from signalbox.live.picture import Cable, Condition, Matrix, Node, Picture, counted_cables, described
 from signalbox.live.shown import counted, short, slowdown
+from signalbox.live.timeline import Timeline
 from signalbox.report.elements import Child, step, tag
 
 WIDTH = 1080
@@ -249,3 +250,31 @@ def bars(values: Sequence[tuple[str, float]]) -> Element:
             tag("text", slowdown(value), x=f"{left + max(0.0, value) / most * long + 6:.1f}", y=y + 13),
         ]
     return svg(WIDTH, 8 + 22 * len(shown), "worst slowdowns", rows, class_="bars")
+
+
+# ---- slots
+
+CLASS_STEPS = {1: "l16", 2: "l10", 3: "l5"}
+"""Style class of each class of priority."""
+
+
+def timeline(found: Timeline) -> Element:
+    """Return a lane per job of a link over one common period. A dashed lane is of a job that sends at any time."""
+    left, long, high = 210, 800, 24
+    rows: list[Child] = []
+    for number, lane in enumerate(found.lanes):
+        y, ink = 4 + high * number, CLASS_STEPS.get(lane.traffic_class, "l5")
+        rows.append(tag("text", lane.title, x=left - 8, y=y + 14, text_anchor="end"))
+        rows.append(
+            tag("rect", x=left, y=y, width=long, height=18, class_="lane" if lane.slots else f"lane free {ink}")
+        )
+        for start_s, end_s in lane.slots:
+            place, width = (each / found.period_s * long for each in (start_s, end_s - start_s))
+            rows.append(tag("rect", x=f"{left + place:.1f}", y=y, width=f"{width:.1f}", height=18, class_=f"bar {ink}"))
+        if not lane.slots:
+            rows.append(tag("text", "at any time", x=left + long / 2, y=y + 13, text_anchor="middle"))
+    bottom = 4 + high * len(found.lanes)
+    for quarter in range(5 if found.period_s else 0):
+        x, at_s = left + long * quarter / 4, found.period_s * quarter / 4
+        rows.append(tag("text", f"{at_s:.3g} s", x=f"{x:.0f}", y=bottom + 12, text_anchor="middle"))
+    return svg(WIDTH, bottom + 18, found.title, rows, class_="lanes")

@@ -111,6 +111,7 @@ svg .small{font-size:9px;fill:var(--faint)}
 .node rect{fill:var(--bg);stroke:var(--text);stroke-width:1.2}
 .node.drained rect{stroke:var(--drained);stroke-dasharray:2 3}.node.down rect{stroke:var(--down);stroke-dasharray:5 3}
 .node.unsynced rect{stroke-width:3}
+.lane{fill:none;stroke:var(--line)}.lane.free{stroke:var(--c);stroke-width:2;stroke-dasharray:6 4}
 .half,.bar,.head{fill:var(--c)}.drained .head{fill:var(--drained)}
 .mark{fill:none;stroke-width:1.6}.down .mark{stroke:var(--down)}
 .drained .mark{stroke:var(--drained)}

@@ -41,6 +41,7 @@ from signalbox.live.shown import (
     word,
 )
 from signalbox.live.state import load, out_of_use
+from signalbox.live.timeline import timelines
 from signalbox.mapping import seconds, word_in
 from signalbox.report import drawing
 from signalbox.report.elements import SHEET, STEPS, Child, document, facts, table, tag
@@ -48,6 +49,8 @@ from signalbox.report.gathered import Gathered
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_EVENTS = 300
+MOST_TIMELINES = 8
+"""Largest number of shared links whose slots are drawn."""
 MOST_ROWS = 500
 """Largest number of rows in each table of alarms, parts or switches."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -233,7 +236,24 @@ def _plan(gathered: Gathered) -> list[Child]:
             ("ECMP, 95th percentile", plan.ecmp_slowdown.p95),
         ]
     note = "Worst slowdown over jobs: 2 means that a job communicates in at most twice its ideal time."
-    return [facts(plan_facts(plan).items()), tag("figure", tag("figcaption", note), drawing.bars(values))]
+    return [
+        facts(plan_facts(plan).items()),
+        tag("figure", tag("figcaption", note), drawing.bars(values)),
+        _shared(plan),
+    ]
+
+
+def _shared(plan: pb.Plan) -> Child:
+    """Return drawings of the links that jobs share in time or by class."""
+    found = timelines(plan)
+    left = len(found) - MOST_TIMELINES
+    if not found:
+        return None
+    return [
+        tag("h3", "Slots and classes on shared links"),
+        [tag("figure", tag("figcaption", each.title), drawing.timeline(each)) for each in found[:MOST_TIMELINES]],
+        tag("p", f"and {counted(left, 'more set')} of shared links", class_="faint") if left > 0 else None,
+    ]
 
 
 def _alarms(gathered: Gathered) -> list[Child]:

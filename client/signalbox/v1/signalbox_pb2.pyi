@@ -1296,20 +1296,32 @@ class Plan(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., max_slowdown: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., slowdowns_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_slowdown: _Optional[_Union[EcmpSlowdowns, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeSlowdown, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., slowdowns_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ..., goal: _Optional[_Union[GoalPlan, _Mapping]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ...) -> None: ...
 
 class Sharing(_message.Message):
-    __slots__ = ("objective", "guaranteed", "bound", "searched", "circles", "jobs")
+    __slots__ = ("objective", "guaranteed", "bound", "searched", "circles", "jobs", "links")
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     GUARANTEED_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
     SEARCHED_FIELD_NUMBER: _ClassVar[int]
     CIRCLES_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
     objective: SharingObjective
     guaranteed: float
     bound: float
     searched: float
     circles: _containers.RepeatedCompositeFieldContainer[Circle]
     jobs: _containers.RepeatedCompositeFieldContainer[SharedJob]
-    def __init__(self, objective: _Optional[_Union[SharingObjective, str]] = ..., guaranteed: _Optional[float] = ..., bound: _Optional[float] = ..., searched: _Optional[float] = ..., circles: _Optional[_Iterable[_Union[Circle, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[SharedJob, _Mapping]]] = ...) -> None: ...
+    links: _containers.RepeatedCompositeFieldContainer[SharedLinks]
+    def __init__(self, objective: _Optional[_Union[SharingObjective, str]] = ..., guaranteed: _Optional[float] = ..., bound: _Optional[float] = ..., searched: _Optional[float] = ..., circles: _Optional[_Iterable[_Union[Circle, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[SharedJob, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[SharedLinks, _Mapping]]] = ...) -> None: ...
+
+class SharedLinks(_message.Message):
+    __slots__ = ("links", "job_ids", "average_load")
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    AVERAGE_LOAD_FIELD_NUMBER: _ClassVar[int]
+    links: _containers.RepeatedScalarFieldContainer[str]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    average_load: float
+    def __init__(self, links: _Optional[_Iterable[str]] = ..., job_ids: _Optional[_Iterable[str]] = ..., average_load: _Optional[float] = ...) -> None: ...
 
 class Circle(_message.Message):
     __slots__ = ("period", "job_ids")
@@ -1320,18 +1332,28 @@ class Circle(_message.Message):
     def __init__(self, period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SharedJob(_message.Message):
-    __slots__ = ("job_id", "traffic_class", "start", "guaranteed", "promised")
+    __slots__ = ("job_id", "traffic_class", "start", "guaranteed", "promised", "slots", "turns", "without_slots", "without_classes", "alone")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     GUARANTEED_FIELD_NUMBER: _ClassVar[int]
     PROMISED_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_CLASSES_FIELD_NUMBER: _ClassVar[int]
+    ALONE_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     traffic_class: int
     start: float
     guaranteed: _duration_pb2.Duration
     promised: _duration_pb2.Duration
-    def __init__(self, job_id: _Optional[str] = ..., traffic_class: _Optional[int] = ..., start: _Optional[float] = ..., guaranteed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., promised: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    slots: _containers.RepeatedCompositeFieldContainer[CirclePart]
+    turns: int
+    without_slots: _duration_pb2.Duration
+    without_classes: _duration_pb2.Duration
+    alone: _duration_pb2.Duration
+    def __init__(self, job_id: _Optional[str] = ..., traffic_class: _Optional[int] = ..., start: _Optional[float] = ..., guaranteed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., promised: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[CirclePart, _Mapping]]] = ..., turns: _Optional[int] = ..., without_slots: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., without_classes: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alone: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class GoalPlan(_message.Message):
     __slots__ = ("max_slowdown", "jobs")

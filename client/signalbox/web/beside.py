@@ -1,4 +1,4 @@
-"""Charts beside the fabric: loads of a switch's cables, slowdowns of plans, traffic of a job."""
+"""Charts beside the fabric: loads of a switch's cables, slowdowns of plans, traffic of a job, slots on a link."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from signalbox.live.jobs import Job, PairDemand, busiest_pairs
 from signalbox.live.picture import Cable, Condition, Paper, Picture
 from signalbox.live.shown import NAME_CHARS, rate, short
 from signalbox.live.state import Slowdowns
-from signalbox.web.charts import Options, common, value_axis
+from signalbox.live.timeline import Lane, Timeline
+from signalbox.web.charts import Options, common, plain, value_axis
 
 MOST_POINTS = 600
 MOST_PAIRS = 20
+SHORT_NAME = 20
+"""Largest number of characters of the name of a lane."""
 MOST_OF_SWITCH = 512
 """Largest number of a switch's cables that are drawn."""
 
@@ -135,3 +138,46 @@ def _title(job: Job) -> str:
     return f"{short(job.spec.job_id, NAME_CHARS)}: MB per iteration, announced and counted" + (
         f" ({MOST_PAIRS} of {len(job.demand.pairs)} pairs)" if left > 0 else ""
     )
+
+
+def timeline(found: Timeline, paper: Paper) -> Options:
+    """Return a bar per job of a link, with its slots in one common period; a dashed bar for any time."""
+    most = max(2 * len(lane.slots) or 2 for lane in found.lanes)
+    period_s = found.period_s or 1.0
+    lanes = [_segments(lane, period_s, paper) for lane in found.lanes]
+    series = [
+        {
+            "id": str(number),
+            "type": "bar",
+            "stack": "slots",
+            "barWidth": "70%",
+            "data": [lane[number] if number < len(lane) else "-" for lane in lanes],
+        }
+        for number in range(most)
+    ]
+    names = [plain(short(lane.title, SHORT_NAME)) for lane in found.lanes]
+    axis = {"type": "category", "inverse": True, "data": names, "axisLabel": {"color": paper.text}}
+    shown = {"show": bool(found.period_s), "color": paper.text, "formatter": "{value} s", "showMaxLabel": False}
+    return {
+        **_common_options(short(found.title, NAME_CHARS), paper, fontSize=12),
+        "grid": {"left": 140, "right": 30, "top": 30, "bottom": 25},
+        "xAxis": {**value_axis(paper), "min": 0, "max": period_s, "axisLabel": shown},
+        "yAxis": axis,
+        "tooltip": {"show": False},
+        "series": series,
+    }
+
+
+def _segments(lane: Lane, period_s: float, paper: Paper) -> list[Options]:
+    """Return the stacked parts of a lane: gaps and slots in turn."""
+    if not lane.slots:
+        style = {"color": "transparent", "borderColor": paper.text, "borderType": "dashed"}
+        label = {"show": True, "color": paper.text, "formatter": "at any time"}
+        return [{"value": 0}, {"value": period_s, "itemStyle": style, "label": label}]
+    found: list[Options] = []
+    ink, before_s = paper.scale[max(1, 4 - lane.traffic_class)], 0.0
+    for start_s, end_s in lane.slots:
+        found.append({"value": start_s - before_s, "itemStyle": {"color": "transparent"}})
+        found.append({"value": end_s - start_s, "itemStyle": {"color": ink}})
+        before_s = end_s
+    return found

@@ -49,7 +49,7 @@ class Board:
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return the result of ``make``, which all viewers share.
 
-        After a change of the fabric or the jobs, the result is made anew. ``key``: identifies the result."""
+        After a change of the fabric, the jobs or the plan, the result is made anew. ``key``: identifies the result."""
         if key not in self._made:
             if len(self._made) >= MOST_MADE:
                 self._made.clear()
@@ -65,7 +65,7 @@ class Board:
         if began < self._rests_until:
             return
         changed = self._following.changes_to_show()
-        if changed & {Kind.SHAPE, Kind.RATES, Kind.JOBS}:
+        if changed & {Kind.SHAPE, Kind.RATES, Kind.JOBS, Kind.PLAN}:
             self._made.clear()
         if Kind.SHAPE in changed:
             self._picture = None

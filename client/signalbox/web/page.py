@@ -17,6 +17,7 @@ from signalbox.live.picture import DARK, LIGHT, Condition, Node, Paper, counted_
 from signalbox.live.rows import Rows
 from signalbox.live.shown import short
 from signalbox.live.state import Kind
+from signalbox.live.timeline import timelines
 from signalbox.web import asking, beside, charts
 from signalbox.web.asking import Asking, Newest
 from signalbox.web.board import Board
@@ -92,6 +93,7 @@ class Page:
                 self._wiring = ui.label().classes("text-body2 wiring")
                 self._demand = ui.echart({}).classes("w-full h-60 chart-demand")
                 self._demand.set_visibility(False)
+                self._slots = ui.echart({}).classes("w-full h-60 chart-slots")
         ui.label("Events, the newest first (UTC)").classes("text-subtitle2")
         self._events = table("events", ("time", "event"))
 
@@ -172,6 +174,8 @@ class Page:
             ui.timer(0, self._find_routes, once=True)
         if Kind.JOBS in changed and (self._job or self._sent.get("demand")):
             ui.timer(0, self._draw_demand, once=True)
+        if changed & {Kind.PLAN, Kind.SHAPE}:
+            self._draw_slots()
         if Kind.PLAN in changed:
             self._push(self._slowdowns, "slowdowns", beside.slowdowns(self._board.state.slowdowns, self._paper))
         if Kind.ALARMS in changed:
@@ -261,6 +265,20 @@ class Page:
         if dpid is not None and dpid in picture.nodes:
             self._push(self._cables, "cables", beside.cables_of(picture, dpid, self._paper))
 
+    def _draw_slots(self) -> None:
+        """Draw the slots on a link of the chosen job, or else of the chosen cable; without a choice, on any link."""
+        links, cables = self._board.state.links, self._board.picture.cables
+        ends = next(((cable.up, cable.down) for cable in cables if cable.part == self._part), ())
+        names = {links[at].name for at in ends if at in links}
+        found = self._board.once("timelines", lambda: timelines(self._board.state.plan))
+        if self._job:
+            found = [each for each in found if any(lane.job_id == self._job for lane in each.lanes)]
+        elif self._part:
+            found = [each for each in found if not names.isdisjoint(each.links)]
+        self._slots.set_visibility(bool(found))
+        if found:
+            self._push(self._slots, "slots", beside.timeline(found[0], self._paper))
+
     def _push(self, chart: ui.echart, name: str, options: Options) -> None:
         if self._sent.get(name) != options:
             self._sent[name] = options
@@ -274,6 +292,7 @@ class Page:
             self._draw_fabric()
             self._push(self._slowdowns, "slowdowns", beside.slowdowns(self._board.state.slowdowns, self._paper))
             self._draw_cables()
+            self._draw_slots()
             ui.timer(0, self._draw_demand, once=True)
 
     def _toggle_dark(self) -> None:
@@ -317,6 +336,7 @@ class Page:
             self._offer_cables()
             self._asking.tell_of(cable, described(cable, self._board.picture))
             self._draw_rates()
+            self._draw_slots()
 
     def _switch_chosen(self, event: Any) -> None:
         dpid = event.value
@@ -344,6 +364,7 @@ class Page:
     async def _choose(self, job_id: str) -> None:
         self._job = "" if job_id == self._job else job_id
         self._show_jobs()
+        self._draw_slots()
         await self._find_routes()
         await self._draw_demand()
 
@@ -405,6 +426,7 @@ class Page:
             await self._choose("")
         else:
             self._draw_rates()
+            self._draw_slots()
 
     def _print(self) -> None:
         self._set_dark(False)

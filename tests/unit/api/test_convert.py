@@ -17,7 +17,7 @@ from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
 from controller.planning.efficiency import EcmpSlowdown
 from controller.planning.messages import ReplanOutcome
-from controller.planning.plan import Circle, GoalPlanLeft, Plan, PlanTimes, Sharing, Slot
+from controller.planning.plan import Circle, CommonLinks, GoalPlanLeft, Plan, PlanTimes, Sharing, Slot
 from controller.planning.problem import FlowId, PathShare, Route, whole
 from controller.status import ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.flow_tables import Dropped
@@ -347,7 +347,11 @@ def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
 def test_a_plan_carries_how_jobs_share_links() -> None:
     a, b = JobId("a"), JobId("b")
     circle = Circle(2.0, {b: (Slot(1.5, 0.5),), a: (Slot(0.0, 1.0),)}, {a: 1, b: 2})
-    sharing = Sharing((circle,), {a: 2}, {a: 2.1, b: 1.1}, {a: 3.0}, 1.05, 1.0, 1.02, SharingObjective.GPU_SECONDS)
+    sharing = Sharing(
+        (circle,), {a: 2}, {a: 2.1, b: 1.1}, {a: 3.0}, 1.05, 1.0, 1.02, SharingObjective.GPU_SECONDS,
+        without_slots_s={a: 2.5}, without_classes_s={a: 2.2}, alone_s={a: 2.0},
+        links=(CommonLinks((LinkId(Dpid(1), PortNo(2)),), (a, b), 0.75),),
+    )  # fmt: skip
     plan = a_plan({})
     found = plan_message(plan, Status(plan=plan, extension=ExtensionStatus(sharing=sharing)), installed=True).sharing
     assert (found.objective, found.guaranteed, found.bound, found.searched) == (
@@ -360,6 +364,12 @@ def test_a_plan_carries_how_jobs_share_links() -> None:
         for job in found.jobs
     ]
     assert jobs == [("a", 2, 0.0, 2.1, 3.0), ("b", 1, 0.75, 1.1, None)]
+    assert [[(part.start, part.length) for part in job.slots] for job in found.jobs] == [[(0.0, 0.5)], [(0.75, 0.25)]]
+    assert [job.turns for job in found.jobs] == [1, 2]
+    fields = ("without_slots", "without_classes", "alone")
+    assert [seconds_or_none(found.jobs[0], field) for field in fields] == [2.5, 2.2, 2.0]
+    (links,) = found.links
+    assert ([*links.links], [*links.job_ids], links.average_load) == (["0x1:2>?"], ["a", "b"], 0.75)
     assert not plan_message(plan, Status(plan=plan), installed=True).HasField("sharing")
 
 
