@@ -30,16 +30,16 @@ exec {OVS_CTL} "$@"
 
 OTHERS = (signal.SIGINT, signal.SIGHUP)
 TIDY_COMMAND = """
-import signal, sys
+import os, signal, sys
 
 def tidy(*_):
-    print("cleaned up", flush=True)
+    os.write(1, b"cleaned up\\n")
     sys.exit(5)
 
 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "SIGINT is ignored here"
 signal.signal(signal.SIGINT, tidy)
 signal.signal(signal.SIGTERM, tidy)
-print("up", flush=True)
+os.write(1, b"up\\n")  # a handler may not print while a print is under way
 signal.pause()
 """
 

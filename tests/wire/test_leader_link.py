@@ -364,6 +364,7 @@ def test_a_switch_that_was_handed_over_during_the_pause_of_a_stage_gets_no_addit
     b.holding.set(A, None)
     c.holding.set(A, 6)
     switch.becomes(at_c, MASTER)
+    until(lambda: leader.kinds(SwitchMoved) == [SwitchMoved])
     c.holding.set(A, None)
     b.holding.set(A, 7)
     switch.becomes(at_b, MASTER)
