@@ -35,9 +35,10 @@ def leads_s(
 ) -> Mapping[JobId, float]:
     """Return the lead in seconds of each member in ``next_at``, 0 for the latest member.
 
-    ``next_at``: begin of each member's next communication. One that is before ``now`` has begun, and is not over. A
-    member that communicated until now, for ``sent_s`` seconds, has disturbed it: half of the time that they overlapped
-    was lost.
+    ``next_at``: time at which each member begins its next communication. A time before ``now`` means that the member is
+    communicating. ``sent_s``: seconds for which another member has communicated until ``now``. Two members that
+    communicate at once get half of the link each, so half of their common time is added to ``next_at``.
+
     The latest member is the one for which the largest lead of the others is the smallest."""
     jobs = sorted(next_at)
     next_at = {job: at + min(max(0.0, now - at), sent_s) / 2 for job, at in next_at.items()}

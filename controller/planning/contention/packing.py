@@ -110,9 +110,10 @@ class Packing:
         return best, (1 + _STEPS_PER_JOB) * len(placed)
 
     def spread(self, places: Mapping[int, int]) -> dict[int, int]:
-        """Return places at which slots are as far apart as they can be, so that jobs may vary more in time.
+        """Return places that leave gaps between the slots, so that iterations may vary more in time.
 
-        One job after the other moves to the middle of the places around its own where nobody loses more."""
+        For each job in turn, the search finds the run of places around its present one where no job loses more time
+        than now. The job moves to the middle of this run."""
         self._clear()
         placed = {job: self._put(job, place) for job, place in places.items()}
         for job in [*placed] * _SWEEPS:
